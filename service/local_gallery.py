@@ -166,8 +166,8 @@ class LocalGallery:
         Args:
             source: Folder of images, manifest, or ready embeddings: a file, or an `EmbeddingSource`. What
                 the gallery holds when None.
-            **options: As for `operations.index.Request`: `bundle` (name of one in `bundles_dir`), `space`
-                (`NAME` or `NAME@VERSION` of what made the embeddings; needed the first time), `delete`,
+            **options: As for `operations.index.IndexRequest`: `bundle` (name of one in `bundles_dir`),
+                `space` (`NAME` or `NAME@VERSION` of what made the embeddings; needed first), `delete`,
                 `restore`, `activate`, `index`, `max_failures`, `workers`, what becomes of items whose ids are
                 taken, and how the source is read: `prefix`, `include_hidden` and others.
 
@@ -179,7 +179,7 @@ class LocalGallery:
             GalleryBusyError: Another process indexes the same source.
             RequestError: Nothing names the space of the embeddings; or a space or a bundle plays no part.
         """
-        place, request = self._of_source(index.Request, source, options)
+        place, request = self._of_source(index.IndexRequest, source, options)
         return index.run(place, request, _heard(on_progress))
 
     @checked_call
@@ -194,7 +194,7 @@ class LocalGallery:
 
         Args:
             source: Image, folder of images, manifest, or ready embeddings: a file, or an `EmbeddingSource`.
-            **options: As for `operations.add.Request`: `label` (of all of them), `space` (what made the
+            **options: As for `operations.add.AddRequest`: `label` (of all of them), `space` (what made the
                 embeddings; the gallery's own by default), what becomes of items whose ids are taken, and how
                 the source is read.
 
@@ -205,7 +205,7 @@ class LocalGallery:
             SpaceMismatchError: The gallery holds embeddings of another space, or images.
             GalleryBusyError: Another job keeps writing.
         """
-        place, request = self._of_source(add.Request, source, options)
+        place, request = self._of_source(add.AddRequest, source, options)
         return add.run(place, request, _heard(on_progress))
 
     @checked_call
@@ -232,7 +232,7 @@ class LocalGallery:
             queries: Labelled queries, of any source that `index` takes; every labelled item is left out once
                 when None.
             activate: Use the threshold; False only keeps it, None does where it promises less.
-            **options: As for `operations.calibrate.Request`: `group_by`, `steps` and others.
+            **options: As for `operations.calibrate.CalibrateRequest`: `group_by`, `steps` and others.
 
         Raises:
             CalibrationError: No threshold can be found: too few labels or queries, or the target is beyond
@@ -241,7 +241,7 @@ class LocalGallery:
         """
         Target.parse(target)
         given = {"target": target, "queries": queries and str(queries), "activate": activate, **options}
-        request = checked_options(calibrate.Request, given)
+        request = checked_options(calibrate.CalibrateRequest, given)
         return calibrate.run(self._place, request, _heard(on_progress)).record
 
     @checked_call
@@ -250,14 +250,14 @@ class LocalGallery:
 
         Args:
             queries: Of any source that `index` takes; also of things that the gallery does not have.
-            **options: As for `operations.check.Request`: `calibration`, `label_column` and others.
+            **options: As for `operations.check.CheckRequest`: `calibration`, `label_column` and others.
 
         Raises:
             CalibrationError: The calibration promised nothing, or no query can be used.
             RequestError: No calibration is in force.
             SourceError: The queries cannot be used.
         """
-        request = checked_options(check.Request, {"queries": str(queries), **options})
+        request = checked_options(check.CheckRequest, {"queries": str(queries), **options})
         return check.run(self._place, request, _heard(on_progress))
 
     @checked_call
@@ -274,7 +274,7 @@ class LocalGallery:
             ItemNotFoundError: There is no such item.
             RequestError: No item has the label, or not exactly one thing was said.
         """
-        request = checked_options(answer.Request, {"search_id": search_id, **said})
+        request = checked_options(answer.AnswerRequest, {"search_id": search_id, **said})
         return answer.run(self._place, request, by=answer.user_name())
 
     @property
@@ -361,7 +361,7 @@ class LocalGallery:
 
         Args:
             versions: Versions to compare with the active one.
-            **request: As for `operations.compare.Request`: `target`, `queries`, `label_column` and others.
+            **request: As for `operations.compare.CompareRequest`: `target`, `queries` and others.
 
         Raises:
             RequestError: There is nothing to compare with.
@@ -369,7 +369,7 @@ class LocalGallery:
         """
         if request.get("target") is not None:
             Target.parse(request["target"])
-        wanted = checked_options(compare.Request, {"versions": versions, **request})
+        wanted = checked_options(compare.CompareRequest, {"versions": versions, **request})
         return compare.run(self._place, wanted, _heard(on_progress))
 
     @checked_call

@@ -56,7 +56,7 @@ class CommandOption:
         self.more = more
 
 
-class Request(BaseModel, frozen=True, extra="forbid"):
+class RequestFields(BaseModel, frozen=True, extra="forbid"):
     """A request: fields that are stated once, for every surface."""
 
     command_options: ClassVar[Mapping[str, CommandOption]] = {}
@@ -86,7 +86,7 @@ TargetText = Annotated[str, AfterValidator(_target_text)]
 _WHOSE = CommandOption("Whose threshold; auto is the setting.")
 
 
-class PipelineChoice(Request):
+class PipelineChoice(RequestFields):
     """The pipeline that a call is about."""
 
     refine: Annotated[RefineChoice, _WHOSE] = Field(
@@ -115,7 +115,7 @@ def _order_text(text: str) -> str:
     return text
 
 
-class SearchOptions(Request):
+class SearchOptions(RequestFields):
     """Options of a search."""
 
     limit: Annotated[StrictInt, CommandOption("Most matches to show.")] = Field(
@@ -186,7 +186,7 @@ _IDS = CommandOption("Column of the ids; id by default.", metavar="NAME")
 _EMBEDDINGS = CommandOption("Column of ready embeddings; embedding by default.", metavar="NAME")
 
 
-class _ReadSource(Request):
+class _ReadSource(RequestFields):
     """A source, of which the fields say that have the names of `SourceOptions` how it is read."""
 
     @property
@@ -247,7 +247,7 @@ ComparedQueries = Annotated[
 _VISITS_BY = CommandOption("As for calibrate; that of the calibration in force.")
 
 
-class ComparisonOptions(Request):
+class ComparisonOptions(RequestFields):
     """Options of a comparison of variants."""
 
     target: Annotated[
@@ -366,7 +366,7 @@ class ItemSource(_ReadSource):
         return self.source_options == ItemSource().source_options
 
 
-class AdditionOptions(Request):
+class AdditionOptions(RequestFields):
     """Rules by which ready embeddings become items."""
 
     space: str | None = Field(

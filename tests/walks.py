@@ -159,7 +159,7 @@ def addition_walk(settings: Settings) -> list[str]:
 
 def index_walk(settings: Settings) -> list[str]:
     """Files that a folder passes from what is asked for until its gallery is searched, whoever asked."""
-    request = index.Request(source=str(settings.data_dir.parent / "catalog"))
+    request = index.IndexRequest(source=str(settings.data_dir.parent / "catalog"))
     bundles, walk = ServedBundles(settings), Walk(index.run, index.run)
 
     def run(name: str) -> None:
@@ -177,9 +177,9 @@ def calibration_walk(settings: Settings) -> list[str]:
     matcher = Home(data_dir=settings.data_dir, bundle=settings.bundle).matcher(GALLERY)
     walk = Walk(operation.measure, CalibrationStore.add)
     # What is loaded once does not count.
-    operation.measure(matcher, operation.Request())
+    operation.measure(matcher, operation.CalibrateRequest())
     with walk.watching():
-        found = operation.measure(matcher, operation.Request())
+        found = operation.measure(matcher, operation.CalibrateRequest())
         matcher.calibrations.add(found.record, found.scores, found.curves, activate=False)
     return walk.files
 

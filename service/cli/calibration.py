@@ -46,7 +46,7 @@ IdArgument = Annotated[str, typer.Argument(help="Id of the calibration.")]
 
 def calibrate(
     gallery: GalleryOption,
-    request: operation.Request,
+    request: operation.CalibrateRequest,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Use it, also where it promises less.")] = False,
     details: DetailsOption = False,
     *,
@@ -244,7 +244,7 @@ def try_threshold(
 @app.command("check")
 def check(
     gallery: GalleryOption,
-    request: check_operation.Request,
+    request: check_operation.CheckRequest,
     details: Annotated[
         bool, typer.Option("--details", help="Also print rates, ranges and probabilities.")
     ] = False,

@@ -51,7 +51,9 @@ def compare(
     from vicinal.service.operations import compare as operation
 
     grid = {"group_by": group_by} if group_by is not None else {} if pipelines else None
-    asked = operation.Request.model_validate({**dict(request), "versions": versions or (), "pipelines": grid})
+    asked = operation.CompareRequest.model_validate(
+        {**dict(request), "versions": versions or (), "pipelines": grid}
+    )
     place = home.place(gallery)
     with progress_bar() as update:
         made = operation.run(place, asked, Progress(update))

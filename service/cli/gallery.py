@@ -212,7 +212,7 @@ def show(name: NameArgument, home: Home, json_output: JsonOption = False) -> Non
 @app.command("add")
 def add(
     name: NameArgument,
-    request: add_operation.Request,
+    request: add_operation.AddRequest,
     replaces: Annotated[
         bool,
         CommandOption(after="label"),

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def index(
     gallery: GalleryOption,
     home: Home,
-    request: index_operation.Request,
+    request: index_operation.IndexRequest,
     device: Annotated[
         str | None,
         CommandOption(after="workers"),
@@ -82,7 +82,7 @@ def index(
         say(f"Not searched yet: `{comparison}`, then `vicinal use`")
 
 
-def _require_source(request: index_operation.Request, *, dry_run: bool) -> None:
+def _require_source(request: index_operation.IndexRequest, *, dry_run: bool) -> None:
     """Refuse what is about a source where there is none."""
     if request.source is not None:
         return

@@ -92,7 +92,7 @@ def local_server(home: Home, port: int) -> Iterator[LocalServer]:
 
 def label(
     gallery: GalleryOption,
-    request: operation.Request,
+    request: operation.LabelRequest,
     port: PortOption = 0,
     browser: BrowserOption = True,
     *,

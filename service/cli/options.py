@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vicinal.service.errors import RequestError
-from vicinal.service.request_fields import CommandOption, Request
+from vicinal.service.request_fields import CommandOption, RequestFields
 
 if TYPE_CHECKING:
     from vicinal.indexer.gallery import Gallery
@@ -28,7 +28,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for a scrip
 DetailsOption = Annotated[bool, typer.Option("--details", help="All figures, with intervals.")]
 
 
-class DataHome(Request):
+class DataHome(RequestFields):
     """Options by which a command finds galleries."""
 
     data_dir: Annotated[

@@ -183,7 +183,7 @@ def _ask(place: Place, reviewed: SearchReview, by: str) -> bool:
             are_kept = is_new = False
 
 
-def _request(search: str, said: str) -> operation.Request:
+def _request(search: str, said: str) -> operation.AnswerRequest:
     from vicinal.service.checked_calls import checked_options
 
     name, is_given, value = said.partition("=")
@@ -192,7 +192,7 @@ def _request(search: str, said: str) -> operation.Request:
         field in ("absent", "unsure")
     ):
         raise RequestError(f"'{said}' says nothing of a search: say {_SAYINGS}")
-    return checked_options(operation.Request, {"search_id": search, field: value if is_given else True})
+    return checked_options(operation.AnswerRequest, {"search_id": search, field: value if is_given else True})
 
 
 def _spelled(said: str, asked: SearchQuestionBody) -> str:

@@ -7,12 +7,12 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field, StrictBool, StrictFloat, StrictInt
 
-from vicinal.service.request_fields import CommandOption, Request
+from vicinal.service.request_fields import CommandOption, RequestFields
 
 KEPT_RULE = "kept of each group: most pixels, then most bytes, then taken first, then the first id"
 
 
-class DuplicateOptions(Request):
+class DuplicateOptions(RequestFields):
     """Options of a look for duplicates."""
 
     near: Annotated[

@@ -1,6 +1,6 @@
 """Operations: all that can be done with a gallery, each in one file that every surface is made from.
 
-A module holds what is asked for, a `Request` whose fields are stated once with help, range and default;
+A module holds what is asked for, such as `IndexRequest`, each field stated once with help, range and default;
 `run`, which does it at a `Place` and tells its `Progress`; and `OPERATION`, which names both. Made of
 them are
 

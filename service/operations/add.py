@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 STAGES = {"embed": "Adding"}
 
 
-class Request(ItemSource):
+class AddRequest(ItemSource):
     """Request to add items."""
 
     command_order = ("source", "label")
@@ -33,7 +33,7 @@ class Request(ItemSource):
     label: Annotated[str | None, CommandOption("Label of all of them, in place of their own.")] = None
 
 
-def run(place: Place, request: Request, progress: Progress) -> LiveAddition:
+def run(place: Place, request: AddRequest, progress: Progress) -> LiveAddition:
     """Add what the gallery can take, some hundred a commit; what is committed is searched at once."""
     from vicinal.indexer.jobs.source_addition import add_embeddings, add_source
     from vicinal.indexer.sources import EmbeddingSource

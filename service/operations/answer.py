@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field, StrictBool, model_validator
 
-from vicinal.service.request_fields import Request as Asked
+from vicinal.service.request_fields import RequestFields
 
 if TYPE_CHECKING:
     from vicinal.service.answering.review import GivenAnswerBody, SearchReview
@@ -18,7 +18,7 @@ NOBODY = "nobody named"
 _LONGEST = 1024
 
 
-class Request(Asked):
+class AnswerRequest(RequestFields):
     """Answer to a search: exactly one of the fields beside its id."""
 
     search_id: str = Field(max_length=64, description="`search_id` of the answer to the search.")
@@ -45,20 +45,20 @@ class Request(Asked):
         return [kind for kind, is_given in given.items() if is_given]
 
     @model_validator(mode="after")
-    def _exactly_one(self) -> Request:
+    def _exactly_one(self) -> AnswerRequest:
         if len(self.kinds) != 1:
             raise ValueError("say exactly one of item_id, label, absent, unsure and wrong")
         return self
 
 
-def run(place: Place, request: Request, *, by: str = NOBODY) -> GivenAnswerBody:
+def run(place: Place, request: AnswerRequest, *, by: str = NOBODY) -> GivenAnswerBody:
     """Keep what a person, `by`, says of a search."""
     from vicinal.service.answering.review import SearchReview
 
     return keep(SearchReview(place.matcher), request, by=by)
 
 
-def keep(review: SearchReview, request: Request, *, by: str, sums_up: bool = True) -> GivenAnswerBody:
+def keep(review: SearchReview, request: AnswerRequest, *, by: str, sums_up: bool = True) -> GivenAnswerBody:
     """Keep what a person says in a review that is under way; see `SearchReview.answer`."""
     (kind,) = request.kinds
     item_id = request.wrong if kind == "wrong" else request.item_id

@@ -46,7 +46,7 @@ def _coarse_labels(path: Path) -> dict[str, str]:
     return read_coarse_labels(path)
 
 
-class Request(PipelineChoice, QuerySource):
+class CalibrateRequest(PipelineChoice, QuerySource):
     """Request to calibrate for a target, with labelled queries."""
 
     command_order = ("target", "queries", "answers", "coarse_labels", "coarse_by", "visits_by")
@@ -180,12 +180,12 @@ class Request(PipelineChoice, QuerySource):
     )
 
     @model_validator(mode="after")
-    def _can_be_held(self) -> Request:
+    def _can_be_held(self) -> CalibrateRequest:
         self.whole_target()
         return self
 
     @model_validator(mode="after")
-    def _one_source(self) -> Request:
+    def _one_source(self) -> CalibrateRequest:
         if not self.answers:
             return self
         if self.queries is not None:
@@ -207,7 +207,7 @@ class Request(PipelineChoice, QuerySource):
         return Target.parse(self.target, self.sure)
 
     @model_validator(mode="after")
-    def _one_kind_of_coarse_labels(self) -> Request:
+    def _one_kind_of_coarse_labels(self) -> CalibrateRequest:
         if self.coarse_labels is not None and self.coarse_by is not None:
             raise ValueError("coarse labels come as coarse_labels or by coarse_by: name one of them")
         return self
@@ -237,7 +237,7 @@ class Calibrated:
         }
 
 
-def require(place: Place, request: Request) -> None:
+def require(place: Place, request: CalibrateRequest) -> None:
     """Refuse what cannot work before it waits in the queue."""
     from vicinal.service.measuring.group_trials import require_group_target
 
@@ -252,7 +252,7 @@ def require(place: Place, request: Request) -> None:
         place.require_queries(request)
 
 
-def run(place: Place, request: Request, progress: Progress) -> Calibrated:
+def run(place: Place, request: CalibrateRequest, progress: Progress) -> Calibrated:
     """Calibrate the built version, keep the record by the job's id, and put it in force where it may be."""
     place.settle()
     record = _kept(place) or _made(place, request, progress)
@@ -278,7 +278,7 @@ def _told(place: Place, made: Calibrated) -> dict[str, Any]:
     return made.told(place.matcher.embedder.bundle.manifest.noun)
 
 
-OPERATION = Operation("calibrate", Request, run, require=require, told=_told)
+OPERATION = Operation("calibrate", CalibrateRequest, run, require=require, told=_told)
 
 
 def _kept(place: Place) -> CalibrationRecord | None:
@@ -290,7 +290,7 @@ def _kept(place: Place) -> CalibrationRecord | None:
     return None
 
 
-def _made(place: Place, request: Request, progress: Progress) -> CalibrationRecord:
+def _made(place: Place, request: CalibrateRequest, progress: Progress) -> CalibrationRecord:
     from vicinal.service.measuring.visits import visit_column
 
     queries = place.read_queries(request, progress, visit_column=visit_column(request.visits_by))
@@ -312,7 +312,7 @@ def answered_searches(matcher: Matcher, pipeline: Pipeline) -> DrawnSearches:
 
 def measure(
     matcher: Matcher,
-    request: Request,
+    request: CalibrateRequest,
     queries: QueryReading | None = None,
     progress: Progress | None = None,
 ) -> Calibration:
@@ -364,7 +364,9 @@ def measure(
     return replace(found, record=record)
 
 
-def _calibrator(matcher: Matcher, request: Request, pipeline: Pipeline, visits: Visits | None) -> Calibrator:
+def _calibrator(
+    matcher: Matcher, request: CalibrateRequest, pipeline: Pipeline, visits: Visits | None
+) -> Calibrator:
     from vicinal.service.measuring.calibrator import Calibrator, same_pictures_of
     from vicinal.service.measuring.group_trials import group_forms
     from vicinal.service.search.pipeline import starting_threshold
@@ -384,7 +386,7 @@ def _calibrator(matcher: Matcher, request: Request, pipeline: Pipeline, visits: 
     )
 
 
-def _is_tried(matcher: Matcher, request: Request, pipeline: Pipeline) -> bool:
+def _is_tried(matcher: Matcher, request: CalibrateRequest, pipeline: Pipeline) -> bool:
     """Tell whether ways to re-rank are tried first, for searches that ask for nothing else."""
     from vicinal.service.errors import RequestError
 

@@ -40,7 +40,7 @@ class NewQueries(QuerySource):
     ] = Field(False, description="Use what persons said of kept searches, in place of queries.")
 
 
-class Request(PipelineChoice, NewQueries):
+class CheckRequest(PipelineChoice, NewQueries):
     """A calibration by its id, or the one in force for a pipeline, and what it is tried with."""
 
     command_order = ("queries", "answers", "calibration")
@@ -50,13 +50,13 @@ class Request(PipelineChoice, NewQueries):
     ] = None
 
     @model_validator(mode="after")
-    def _one_source(self) -> Request:
+    def _one_source(self) -> CheckRequest:
         if self.answers and self.queries is not None:
             raise ValueError("a promise is tried with queries or with answers to searches: name one of them")
         return self
 
 
-def require(place: Place, request: Request) -> None:
+def require(place: Place, request: CheckRequest) -> None:
     """Refuse a record that promised nothing, or that no search of the gallery could be decided by."""
     from vicinal.calibration.errors import CalibrationError
 
@@ -73,7 +73,7 @@ def require(place: Place, request: Request) -> None:
     place.require_queries(request)
 
 
-def run(place: Place, request: Request, progress: Progress) -> PromiseCheck:
+def run(place: Place, request: CheckRequest, progress: Progress) -> PromiseCheck:
     """Try what a calibration promised on the built version, and keep what was found beside it."""
     from vicinal.calibration.errors import CalibrationError
     from vicinal.service.measuring.records.promise import check_calibration
@@ -103,10 +103,10 @@ def run(place: Place, request: Request, progress: Progress) -> PromiseCheck:
     return found
 
 
-OPERATION = Operation("check", Request, run, require=require)
+OPERATION = Operation("check", CheckRequest, run, require=require)
 
 
-def _record(matcher: Matcher, request: Request) -> CalibrationRecord:
+def _record(matcher: Matcher, request: CheckRequest) -> CalibrationRecord:
     """The calibration that is named, or that decides searches with the pipeline."""
     from vicinal.service.measuring.matcher import measuring_command
 

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from vicinal.service.operations.place import Place
 
 
-class Request(ComparisonFields, ComparisonRequest):
+class CompareRequest(ComparisonFields, ComparisonRequest):
     """Request to compare variants, and how the queries are read."""
 
 
-def require(place: Place, request: Request) -> None:
+def require(place: Place, request: CompareRequest) -> None:
     """Refuse variants that cannot be opened, and queries that nothing could be measured with."""
     from vicinal.service.comparing.variants import open_variants
 
@@ -30,7 +30,7 @@ def require(place: Place, request: Request) -> None:
         place.require_queries(request)
 
 
-def run(place: Place, request: Request, progress: Progress) -> Comparison:
+def run(place: Place, request: CompareRequest, progress: Progress) -> Comparison:
     """Try the variants, keep the comparison, and make the calibrations of other versions ready."""
     from vicinal.indexer.gallery import Gallery
 
@@ -74,4 +74,4 @@ def compared(
     return compare(plan, place.id)
 
 
-OPERATION = Operation("compare", Request, run, require=require, told=lambda _, made: made.in_short)
+OPERATION = Operation("compare", CompareRequest, run, require=require, told=lambda _, made: made.in_short)

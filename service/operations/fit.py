@@ -13,8 +13,7 @@ from pydantic import Field, StrictFloat, StrictInt
 
 from vicinal.service.errors import RequestError
 from vicinal.service.operations import Operation, Progress
-from vicinal.service.request_fields import CommandOption
-from vicinal.service.request_fields import Request as Asked
+from vicinal.service.request_fields import CommandOption, RequestFields
 
 if TYPE_CHECKING:
     from vicinal.models.bundle import ModelBundle
@@ -36,7 +35,7 @@ _REPORT = "fit.json"
 _OWNER = "fitted-for.json"
 
 
-class Learning(Asked):
+class Learning(RequestFields):
     """Settings of adapting the model, wherever the photos and the new bundle are."""
 
     minutes: Annotated[StrictFloat, CommandOption(max=None)] = Field(
@@ -45,13 +44,13 @@ class Learning(Asked):
     seed: StrictInt = Field(0, ge=0, description="Seed of everything that is drawn.")
 
 
-class Request(Learning):
+class FitRequest(Learning):
     """Request to adapt the model to a gallery's own photos, in a folder below `bundles`."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$", description="Name of the new bundle.")
 
 
-def require(place: Place, request: Request) -> None:
+def require(place: Place, request: FitRequest) -> None:
     """Refuse what cannot work before it waits in the queue."""
     import numpy as np
 
@@ -73,7 +72,7 @@ def require(place: Place, request: Request) -> None:
     hold_out(LabelledImages(tuple(path for path, _ in labelled), labels), request.seed)
 
 
-def run(place: Place, request: Request, progress: Progress) -> FitReport:
+def run(place: Place, request: FitRequest, progress: Progress) -> FitReport:
     """Train, export and measure, going on where an earlier attempt of the job was."""
     from vicinal.indexer.gallery import Gallery
     from vicinal.indexer.jobs.index_job import gallery_items
@@ -148,12 +147,12 @@ def _told(place: Place, made: FitReport) -> dict[str, Any]:
 
 def _clean(place: Place, job: Job) -> None:
     """Remove what an attempt has written, unless it came to its end."""
-    output = _output(place, Request.model_validate(job.request))
+    output = _output(place, FitRequest.model_validate(job.request))
     if _began(output) == (job.id, job.gallery) and not (output / _REPORT).is_file():
         shutil.rmtree(output, ignore_errors=True)
 
 
-OPERATION = Operation("fit", Request, run, require=require, told=_told, clean=_clean)
+OPERATION = Operation("fit", FitRequest, run, require=require, told=_told, clean=_clean)
 
 
 def fitted_for(path: Path) -> str | None:
@@ -162,7 +161,7 @@ def fitted_for(path: Path) -> str | None:
     return None if began is None else began[1]
 
 
-def _claimed(place: Place, request: Request) -> Path:
+def _claimed(place: Place, request: FitRequest) -> Path:
     """The folder of the new bundle, which is this job's from now on."""
     from vicinal.indexer.storage.files import make_folder, write_atomically
 
@@ -181,7 +180,7 @@ def _claimed(place: Place, request: Request) -> Path:
     return output
 
 
-def _output(place: Place, request: Request) -> Path:
+def _output(place: Place, request: FitRequest) -> Path:
     return place.settings.fitted_path / request.name
 
 

@@ -84,7 +84,7 @@ class NewVersion(ItemSource):
     ] = Field(None, ge=0, description="Most images or rows that may be left out.")
 
 
-class Request(NewVersion):
+class IndexRequest(NewVersion):
     """Request to index, by a command or a program."""
 
     command_order = (
@@ -116,7 +116,7 @@ class Request(NewVersion):
     ] = None
 
 
-def run(place: Place, request: Request, progress: Progress) -> IndexResult:
+def run(place: Place, request: IndexRequest, progress: Progress) -> IndexResult:
     """Index, going on where a run over the same files was stopped."""
     gallery = place.gallery
     require_devices(place, request)
@@ -130,7 +130,7 @@ def run(place: Place, request: Request, progress: Progress) -> IndexResult:
             gallery.cluster = None
 
 
-def _cluster(place: Place, request: Request) -> AbstractContextManager[Cluster | None]:
+def _cluster(place: Place, request: IndexRequest) -> AbstractContextManager[Cluster | None]:
     address = request.ray_address
     if address is not None and "@" in address:
         raise RequestError("the address of a Ray cluster is HOST:PORT, without a name or password")

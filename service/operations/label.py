@@ -6,15 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field, StrictBool
 
-from vicinal.service.request_fields import CommandOption, TargetText
-from vicinal.service.request_fields import Request as Asked
+from vicinal.service.request_fields import CommandOption, RequestFields, TargetText
 
 if TYPE_CHECKING:
     from vicinal.service.labelling.session import LabelSession
     from vicinal.service.operations.place import Place
 
 
-class Request(Asked):
+class LabelRequest(RequestFields):
     """Request to begin a labelling."""
 
     target: Annotated[
@@ -26,7 +25,7 @@ class Request(Asked):
     )
 
 
-def run(place: Place, request: Request) -> LabelSession:
+def run(place: Place, request: LabelRequest) -> LabelSession:
     """Go on with the session under way, or begin one where there is none for this target."""
     from vicinal.calibration.targets import Target
     from vicinal.service.labelling.session import LabelSession

@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 import typer
 from pydantic_core import PydanticUndefined
 
-from vicinal.service.request_fields import CommandOption, Request
+from vicinal.service.request_fields import CommandOption, RequestFields
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
@@ -56,13 +56,13 @@ def from_options(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def options_of(model: type[Request]) -> dict[str, Parameter]:
+def options_of(model: type[RequestFields]) -> dict[str, Parameter]:
     """The options of a command by the names of a request's fields, in the order of its help."""
     names = [*model.command_order, *(one for one in model.model_fields if one not in model.command_order)]
     return {name: _parameter(model, name) for name in names if not _option(model, name).is_hidden}
 
 
-def words_of(request: Request, *, leave_out: Sequence[str] = ()) -> list[str]:
+def words_of(request: RequestFields, *, leave_out: Sequence[str] = ()) -> list[str]:
     """The options of a request that are not the usual ones, as the words of a command."""
     told = {name: getattr(request, name) for name in options_of(type(request)) if name not in leave_out}
     usual = {name: field.get_default() for name, field in type(request).model_fields.items()}
@@ -74,7 +74,7 @@ def words_of(request: Request, *, leave_out: Sequence[str] = ()) -> list[str]:
     ]
 
 
-def _parameter(model: type[Request], name: str) -> Parameter:
+def _parameter(model: type[RequestFields], name: str) -> Parameter:
     field, option = model.model_fields[name], _option(model, name)
     bounds = {word: getattr(one, key) for one in field.metadata for key, word in _BOUNDS if hasattr(one, key)}
     more = {"help": option.help or field.description, **bounds, **option.more}
@@ -91,12 +91,12 @@ def _parameter(model: type[Request], name: str) -> Parameter:
 _BOUNDS = (("ge", "min"), ("le", "max"))
 
 
-def _option(model: type[Request], name: str) -> CommandOption:
+def _option(model: type[RequestFields], name: str) -> CommandOption:
     told = next((one for one in model.model_fields[name].metadata if isinstance(one, CommandOption)), None)
     return model.command_options.get(name) or told or CommandOption()
 
 
-def _read(model: type[Request], name: str, given: Any) -> Any:
+def _read(model: type[RequestFields], name: str, given: Any) -> Any:
     read = _option(model, name).read
     return given if read is None or given is None else read(given)
 
@@ -111,4 +111,4 @@ def _plain(annotation: Any) -> Any:
 
 
 def _is_request(annotation: Any) -> bool:
-    return isinstance(annotation, type) and issubclass(annotation, Request)
+    return isinstance(annotation, type) and issubclass(annotation, RequestFields)

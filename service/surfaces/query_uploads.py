@@ -21,7 +21,7 @@ from vicinal.indexer.storage.home import Mirror
 from vicinal.models.similarity import as_embeddings
 from vicinal.service.errors import RequestError
 from vicinal.service.jobs.records import Job
-from vicinal.service.request_fields import QuerySource, Request
+from vicinal.service.request_fields import QuerySource, RequestFields
 from vicinal.service.settings import Settings
 
 _TEXTS = {"string", "integer", "number", "boolean", "null"}
@@ -83,7 +83,7 @@ def _packed(table: pa.Table, **options: Any) -> bytes:
     return sink.getvalue()
 
 
-def form_of(model: type[Request]) -> dict[str, Any]:
+def form_of(model: type[RequestFields]) -> dict[str, Any]:
     """JSON schemas of a request's fields that a form, of texts and images, may have, by name."""
     fields = model.model_json_schema()["properties"]
     return {

@@ -52,13 +52,12 @@ from vicinal.service.http.request_bodies import (
 )
 from vicinal.service.http.state import State, StateDependency
 from vicinal.service.problem_types import problem_type
-from vicinal.service.request_fields import AdditionOptions, Body
-from vicinal.service.request_fields import Request as Asked
+from vicinal.service.request_fields import AdditionOptions, Body, RequestFields
 
 router = Routes(prefix="/v1/galleries/{gallery}", tags=["items"], route_class=WriteRoute)
 
 
-class SentFields(Asked):
+class SentFields(RequestFields):
     """Fields of a ready embedding."""
 
     id: Id

@@ -26,8 +26,7 @@ from vicinal.service.http.gate import AdminRoute, AnswerRoute, Routes, SearchRou
 from vicinal.service.http.state import State, StateDependency
 from vicinal.service.operations import answer
 from vicinal.service.problem_types import ERRORS, detail_of, problem_type
-from vicinal.service.request_fields import Body
-from vicinal.service.request_fields import Request as Asked
+from vicinal.service.request_fields import Body, RequestFields
 
 router = Routes(prefix="/v1/galleries/{gallery}", tags=["answers"], route_class=AnswerRoute)
 labels_router = Routes(prefix="/v1/galleries/{gallery}", tags=["items"], route_class=SearchRoute)
@@ -36,10 +35,12 @@ admin_router = Routes(prefix="/v1/admin/galleries/{gallery}", tags=["answers"], 
 _MOST_ANSWERS = 200
 
 
-class AnswerBatch(Asked):
+class AnswerBatch(RequestFields):
     """Answers to several searches."""
 
-    answers: list[answer.Request] = Field(min_length=1, max_length=_MOST_ANSWERS, description="One a search.")
+    answers: list[answer.AnswerRequest] = Field(
+        min_length=1, max_length=_MOST_ANSWERS, description="One a search."
+    )
 
 
 class RefusedAnswerBody(Body):
@@ -80,7 +81,7 @@ class DeletedSearchesBody(Body):
 
 @router.post("/answers")
 def answer_search(
-    gallery: str, body: answer.Request, request: Request, state: StateDependency
+    gallery: str, body: answer.AnswerRequest, request: Request, state: StateDependency
 ) -> GivenAnswerBody:
     """Say what a kept search shows; what the same person said of it before is replaced."""
     call_of(request.scope).items.update(search=body.search_id)

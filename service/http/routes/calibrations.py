@@ -48,7 +48,7 @@ from vicinal.service.surfaces.query_uploads import form_of
 router = Routes(prefix="/v1/admin/galleries/{gallery}", tags=["calibrations"], route_class=AdminRoute)
 
 
-class CalibrationStart(calibrate.Request, SentEmbeddings):
+class CalibrationStart(calibrate.CalibrateRequest, SentEmbeddings):
     """Request to calibrate; with queries from a source, as embeddings with labels, or from the gallery."""
 
     labels: Labels | None = Field(
@@ -76,7 +76,7 @@ class DryRun(PipelineChoice, TriedThreshold):
 
 # The size of the whole request is limited too.
 _MOST_IMAGES = 10_000
-_FIELDS = form_of(calibrate.Request)
+_FIELDS = form_of(calibrate.CalibrateRequest)
 _LABELS = {"type": "array", "items": {"type": "string"}, "description": "One an image, or one for all."}
 _BODY = body_schema(
     {"label": _LABELS, **_FIELDS},

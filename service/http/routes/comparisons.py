@@ -16,19 +16,18 @@ from vicinal.service.http.state import StateDependency
 from vicinal.service.jobs.records import Job
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.operations import compare as operation
-from vicinal.service.request_fields import Body
-from vicinal.service.request_fields import Request as Asked
+from vicinal.service.request_fields import Body, RequestFields
 from vicinal.service.search.answers import CalibrationState
 from vicinal.service.search.pipeline import PipelineSource
 
 router = Routes(prefix="/v1/admin/galleries/{gallery}", tags=["comparisons"], route_class=AdminRoute)
 
 
-class ComparisonStart(operation.Request, SentEmbeddings):
+class ComparisonStart(operation.CompareRequest, SentEmbeddings):
     """Request to compare; labelled queries can also come as embeddings of the one bundle of all variants."""
 
 
-class VariantChoice(Asked):
+class VariantChoice(RequestFields):
     """Choice of the compared variant that is put in force."""
 
     variant: StrictInt | None = Field(None, ge=0, description="Its number; the recommended one when null.")

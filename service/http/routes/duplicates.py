@@ -21,7 +21,7 @@ from vicinal.service.jobs.records import Job
 from vicinal.service.operations import duplicates as operation
 from vicinal.service.operations.answer import NOBODY
 from vicinal.service.reports.page import page_style, render_duplicates
-from vicinal.service.request_fields import Request as Asked
+from vicinal.service.request_fields import RequestFields
 
 router = Routes(
     prefix="/v1/admin/galleries/{gallery}/duplicates", tags=["duplicates"], route_class=AdminRoute
@@ -36,7 +36,7 @@ class DuplicatePageBody(DuplicateSummary):
     next: int | None = Field(description="Cursor of the next page; null at the end.")
 
 
-class NoCopies(Asked):
+class NoCopies(RequestFields):
     """Photos that are no copies of one of them."""
 
     first: str = Field(max_length=1024, description="Id of an item.")

@@ -33,8 +33,7 @@ from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.problem_types import detail_of
 from vicinal.service.reports.report import say_promise
 from vicinal.service.reports.standing import Standing, promise_in_short, standing
-from vicinal.service.request_fields import Body
-from vicinal.service.request_fields import Request as Asked
+from vicinal.service.request_fields import Body, RequestFields
 from vicinal.service.search.answers import Threshold
 
 router = Routes(prefix="/v1", tags=["galleries"], route_class=SearchRoute)
@@ -99,7 +98,7 @@ class GalleryListBody(Body):
     problems: dict[str, str] = Field(description="Why each of the others cannot be searched, by name.")
 
 
-class AliasTarget(Asked):
+class AliasTarget(RequestFields):
     """Target of an alias."""
 
     gallery: str = Field(description="Name of the gallery, or another alias of it.")

@@ -20,8 +20,7 @@ from vicinal.service.http.request_bodies import (
     Label,
 )
 from vicinal.service.http.state import StateDependency
-from vicinal.service.request_fields import Body
-from vicinal.service.request_fields import Request as Asked
+from vicinal.service.request_fields import Body, RequestFields
 
 
 class _IdConvertor(PathConvertor):
@@ -55,7 +54,7 @@ class ItemPageBody(Body):
     n_items: int = Field(description="Items on all pages.")
 
 
-class ItemPatch(Asked):
+class ItemPatch(RequestFields):
     """Change of an item: members that are left out stay as they are."""
 
     label: Label = Field(None, description="The label; null for none.")
@@ -65,7 +64,7 @@ class ItemPatch(Asked):
     )
 
 
-class ItemDeletion(Asked):
+class ItemDeletion(RequestFields):
     """Items that shall be gone."""
 
     ids: list[str] = Field(min_length=1, max_length=10_000, description="Ids of items that are there.")

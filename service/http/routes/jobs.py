@@ -24,8 +24,7 @@ from vicinal.service.operations import Operation, fit, reindex
 from vicinal.service.operations.readable_sources import JobSources
 from vicinal.service.operations.reindex import ReindexRequest
 from vicinal.service.problem_types import PREFIX, told_to_some
-from vicinal.service.request_fields import Body
-from vicinal.service.request_fields import Request as Asked
+from vicinal.service.request_fields import Body, RequestFields
 from vicinal.service.surfaces.jobs import IS_UPLOAD
 
 Row = TypeVar("Row")
@@ -69,7 +68,7 @@ class JobLogBody(Body):
     lines: tuple[JobLogLine, ...]
 
 
-class FitRequest(fit.Request):
+class FitStart(fit.FitRequest):
     """Request to adapt the model to a gallery's labelled photos."""
 
 
@@ -85,7 +84,7 @@ def begin_job(
     state: State,
     operation: Operation[Any, Any],
     gallery: str,
-    asked: Asked,
+    asked: RequestFields,
     *,
     images: Sequence[bytes] = (),
     leave_out: Sequence[str] = (),
@@ -138,7 +137,7 @@ def reindex_gallery(
 
 @router.post("/admin/galleries/{gallery}/fit", status_code=202)
 def fit_gallery(
-    gallery: str, body: FitRequest, request: Request, state: StateDependency, response: Response
+    gallery: str, body: FitStart, request: Request, state: StateDependency, response: Response
 ) -> Job:
     """Adapt the model to the labelled photos of a gallery: a new bundle, measured on labels held out.
 

@@ -11,16 +11,16 @@ from vicinal.service.labelling.session import LabelSession, LabelState
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.operations import label
 from vicinal.service.reports.report import CalibrationStateBody, describe_record
-from vicinal.service.request_fields import Request
+from vicinal.service.request_fields import RequestFields
 
 router = Routes(prefix="/v1/admin/galleries/{gallery}/labelling", tags=["labelling"], route_class=AdminRoute)
 
 
-class LabellingStart(label.Request):
+class LabellingStart(label.LabelRequest):
     """Request to begin a labelling."""
 
 
-class LabelAnswer(Request):
+class LabelAnswer(RequestFields):
     """An answer to one question."""
 
     number: int = Field(strict=True, ge=0, description="Number of the question.")

@@ -17,14 +17,13 @@ from vicinal.service.http.gate import AdminRoute, Routes, WriteRoute
 from vicinal.service.http.routes.items import DeletionBody, ItemId
 from vicinal.service.http.state import State, StateDependency
 from vicinal.service.operations.answer import NOBODY
-from vicinal.service.request_fields import Body
-from vicinal.service.request_fields import Request as Asked
+from vicinal.service.request_fields import Body, RequestFields
 
 router = Routes(prefix="/v1/admin/galleries/{gallery}", tags=["answers"], route_class=AdminRoute)
 items_router = Routes(prefix="/v1/galleries/{gallery}", tags=["items"], route_class=WriteRoute)
 
 
-class SearchAdditionRequest(Asked):
+class SearchAdditionRequest(RequestFields):
     """Searches that shall become items."""
 
     search_ids: list[str] | None = Field(
@@ -45,7 +44,7 @@ class RemovedItemBody(Body):
     item_id: str
 
 
-class SettingAside(Asked):
+class SettingAside(RequestFields):
     """Items that shall be found by nothing."""
 
     ids: list[str] = Field(min_length=1, max_length=1000, description="Ids of items that are there.")

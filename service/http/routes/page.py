@@ -8,7 +8,7 @@ from fastapi.responses import HTMLResponse
 from vicinal.service.http.gate import NOTHING, OpenRoute, Routes
 from vicinal.service.http.page_files import page_files
 from vicinal.service.http.state import StateDependency
-from vicinal.service.request_fields import Request as Asked
+from vicinal.service.request_fields import RequestFields
 
 router = Routes(tags=["page"], route_class=OpenRoute, include_in_schema=False)
 
@@ -43,7 +43,7 @@ def page_file(digest: str, path: str, request: Request) -> Response:
     return Response(one.packed if packs else one.content, media_type=one.media_type, headers=headers)
 
 
-class LentKeyBody(Asked):
+class LentKeyBody(RequestFields):
     """Lent key that a page was opened with, and that may be used once."""
 
     token: str

@@ -33,8 +33,7 @@ from vicinal.service.http.request_bodies import (
 )
 from vicinal.service.http.search_queue import Search
 from vicinal.service.http.state import State, StateDependency
-from vicinal.service.request_fields import Request as Asked
-from vicinal.service.request_fields import SearchOptions
+from vicinal.service.request_fields import RequestFields, SearchOptions
 from vicinal.service.search.answers import Answer
 
 # Fields of a query, and what the search queue calls queries that have them.
@@ -46,7 +45,7 @@ _KINDS = {
 }
 
 
-class Query(Asked):
+class Query(RequestFields):
     """Query by exactly one of the three fields."""
 
     image_base64: str | None = Field(None, description="An encoded image, base64, also as a `data:` address.")

@@ -115,7 +115,7 @@ def test_neither_source_nor_calibration_brings_back_what_is_set_aside(
     item = matcher.view.items([0])[0]["id"]
     set_aside(reader, [item], reason="two shoes", by="eve")
     place = Place(state_of(create_app(make_settings(data_dir))).galleries.bundles, matcher.gallery)
-    record = calibrate.run(place, calibrate.Request(target="fpir=10%"), Progress()).record
+    record = calibrate.run(place, calibrate.CalibrateRequest(target="fpir=10%"), Progress()).record
     assert record.n_items == len(matcher.view) - 1
     index_items(matcher.gallery, read_source(catalog), embedder, source=source_name(catalog), workers=1)
     assert GalleryReader(matcher.gallery).view().positions([item])[0] < 0

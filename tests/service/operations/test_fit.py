@@ -35,7 +35,7 @@ class Context:
     """
 
     def __init__(self, stop: tuple[str, int] = ("", 0), *, job: str = "first", **request: Any) -> None:
-        self.request = fit.Request.model_validate({**REQUEST, **request}).model_dump()
+        self.request = fit.FitRequest.model_validate({**REQUEST, **request}).model_dump()
         self.job = Job(id=job, kind="fit", gallery="shop", request=self.request, attempt=1)
         self.stop = stop
         self.stages: list[str | None] = []
@@ -71,7 +71,7 @@ def start(job: OperationJob, context: Context) -> dict[str, Any]:
 
 @pytest.mark.slow
 def test_another_attempt_goes_on_where_the_first_one_stopped(job: OperationJob) -> None:
-    fit.require(job.place(Context().job), fit.Request.model_validate(REQUEST))
+    fit.require(job.place(Context().job), fit.FitRequest.model_validate(REQUEST))
     with pytest.raises(JobStoppedError):
         start(job, Context(("trial", 12)))
     second = Context()

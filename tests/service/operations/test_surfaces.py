@@ -23,13 +23,13 @@ from vicinal.service.jobs.runner import JobContext
 from vicinal.service.jobs.store import JobStore
 from vicinal.service.operations import Operation, Progress
 from vicinal.service.operations.place import Place
-from vicinal.service.request_fields import CommandOption, QuerySource, Request
+from vicinal.service.request_fields import CommandOption, QuerySource, RequestFields
 from vicinal.service.surfaces.command_line import from_options
 from vicinal.service.surfaces.jobs import OperationJob
 from vicinal.service.surfaces.query_uploads import form_of
 
 
-class Dig(Request):
+class Dig(RequestFields):
     """A toy."""
 
     where: str = Field("garden", description="Where to dig.")
@@ -42,10 +42,10 @@ Deeper: type[Dig] = create_model(
 SURFACES = ["command", "body", "form", "job", "keyword"]
 
 
-def by_command(model: type[Request], fields: dict[str, Any]) -> Request:
+def by_command(model: type[RequestFields], fields: dict[str, Any]) -> RequestFields:
     found = []
 
-    def dig(request: Request) -> None:
+    def dig(request: RequestFields) -> None:
         found.append(request)
 
     dig.__annotations__ = {"request": model}
@@ -58,11 +58,11 @@ def by_command(model: type[Request], fields: dict[str, Any]) -> Request:
     return found[0]
 
 
-def by_body(model: type[Request], fields: dict[str, Any]) -> Request:
+def by_body(model: type[RequestFields], fields: dict[str, Any]) -> RequestFields:
     found = []
     app = FastAPI()
 
-    def dig(request: Request) -> None:
+    def dig(request: RequestFields) -> None:
         found.append(request)
 
     dig.__annotations__ = {"request": model}
@@ -73,14 +73,14 @@ def by_body(model: type[Request], fields: dict[str, Any]) -> Request:
     return found[0]
 
 
-def by_form(model: type[Request], fields: dict[str, Any]) -> Request:
+def by_form(model: type[RequestFields], fields: dict[str, Any]) -> RequestFields:
     known = form_of(model)
     if not fields.keys() <= known.keys():
         raise ValueError(f"expected {', '.join(known)}")
     return model.model_validate_strings({name: str(value) for name, value in fields.items()})
 
 
-def by_keyword(model: type[Request], fields: dict[str, Any]) -> Request:
+def by_keyword(model: type[RequestFields], fields: dict[str, Any]) -> RequestFields:
     return checked_options(model, fields)
 
 
@@ -88,10 +88,10 @@ def by_keyword(model: type[Request], fields: dict[str, Any]) -> Request:
 def by_job(make_settings: MakeSettings, data_dir: Any) -> Any:
     settings = make_settings(data_dir)
 
-    def run(model: type[Request], fields: dict[str, Any]) -> Request:
+    def run(model: type[RequestFields], fields: dict[str, Any]) -> RequestFields:
         found = []
 
-        def dig(place: Place, request: Request, progress: Progress) -> Request:
+        def dig(place: Place, request: RequestFields, progress: Progress) -> RequestFields:
             progress("dig", 1, 1)
             found.append((place.id, request))
             return request
@@ -138,7 +138,7 @@ def test_its_range_holds_everywhere(asked: Any) -> None:
 def test_its_words_are_told_everywhere() -> None:
     app = typer.Typer()
 
-    def dig(request: Request) -> None:
+    def dig(request: RequestFields) -> None:
         """Nothing is dug."""
 
     dig.__annotations__ = {"request": Deeper}
@@ -150,10 +150,12 @@ def test_its_words_are_told_everywhere() -> None:
 
 
 @pytest.mark.parametrize("model", [Dig, Deeper])
-def test_the_options_of_the_client_have_it(model: type[Request], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_options_of_the_client_have_it(
+    model: type[RequestFields], monkeypatch: pytest.MonkeyPatch
+) -> None:
     app = FastAPI()
 
-    def dig(request: Request) -> None:
+    def dig(request: RequestFields) -> None:
         """Nothing is dug."""
 
     dig.__annotations__ = {"request": model}
@@ -163,7 +165,7 @@ def test_the_options_of_the_client_have_it(model: type[Request], monkeypatch: py
     assert ("    depth: int | None" in text, "depth: How deep to dig." in text) == (model is Deeper,) * 2
 
 
-class Told(Request):
+class Told(RequestFields):
     """What the command line says in its own words."""
 
     command_order = ("first",)

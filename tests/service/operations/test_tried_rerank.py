@@ -47,7 +47,7 @@ def place(gallery: Gallery, data_dir: Path, make_settings: MakeSettings) -> Plac
 
 def calibrated(place: Place, **asked: object) -> CalibrationRecord:
     fresh, request = Place(place.bundles, place.gallery), {"target": TARGET, "activate": True, **asked}
-    return calibrate.run(fresh, calibrate.Request(**request), Progress()).record
+    return calibrate.run(fresh, calibrate.CalibrateRequest(**request), Progress()).record
 
 
 def searched(place: Place) -> tuple[str, str, str | None]:
@@ -124,6 +124,6 @@ def test_what_promises_less_than_what_it_would_replace_is_kept_back(
     store.add(outside)
     finds(FOUR)
     fresh = Place(place.bundles, place.gallery)
-    made = calibrate.run(fresh, calibrate.Request(target=TARGET), Progress())
+    made = calibrate.run(fresh, calibrate.CalibrateRequest(target=TARGET), Progress())
     assert (made.is_active, searched(place)[::2]) == (False, (OFF.key, "outside"))
     assert "was measured with photos from outside" in made.objection

@@ -123,5 +123,5 @@ def test_a_real_gpu_makes_the_products_of_the_processor(device: str) -> None:
 def test_the_device_is_that_of_the_gallerys_index(gallery: Gallery, embedder: Embedder) -> None:
     gallery.index_device = "cuda:1"
     with stand_in_gpus([2**30, 2**30]) as gpus:
-        calibrate.measure(Matcher(gallery, embedder), calibrate.Request(target="fpir=5%"))
+        calibrate.measure(Matcher(gallery, embedder), calibrate.CalibrateRequest(target="fpir=5%"))
     assert {number for number, *_ in gpus.compared} == {1}
