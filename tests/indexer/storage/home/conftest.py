@@ -23,7 +23,7 @@ def bucket() -> Iterator[str]:
         yield f"s3://{name}"
 
 
-@pytest.fixture(params=["folder", "bucket"])
+@pytest.fixture(params=["folder", pytest.param("bucket", marks=pytest.mark.slow)])
 def home(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """An empty home."""
     if request.param == "folder":

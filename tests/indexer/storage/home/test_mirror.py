@@ -8,7 +8,6 @@ import os
 import shutil
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,7 @@ import numpy as np
 import pytest
 
 from tests.indexer.conftest import BUNDLE, make_rows, publish_rows
-from tests.indexer.engines.fakes import ExactEngine, engine_of
 from tests.indexer.storage.home.replicas import files_in
-from tests.waiting import wait_until
 from vicinal.indexer.errors import (
     GalleryBusyError,
     GalleryExistsError,
@@ -40,7 +37,6 @@ from vicinal.indexer.storage.home.mirror import Mirror
 from vicinal.indexer.storage.item_table import ItemTable
 from vicinal.indexer.transfer.moving import copy_gallery, rename_gallery
 
-pytestmark = pytest.mark.slow
 Mirrors = Callable[..., list[Mirror]]
 Unit = Callable[..., Any]
 DIM, N_ITEMS = 8, 40
@@ -107,6 +103,7 @@ def test_changes_go_through_any_replica(mirrors: Mirrors, home: str, unit: Unit)
     require_alike(a, b)
 
 
+@pytest.mark.slow
 def test_a_search_that_runs_keeps_its_version(mirrors: Mirrors, unit: Unit) -> None:
     a, b = two_alike(mirrors, unit)
     reader = GalleryReader(gallery_of(b))
@@ -122,6 +119,7 @@ def test_a_search_that_runs_keeps_its_version(mirrors: Mirrors, unit: Unit) -> N
     require_alike(a, b)
 
 
+@pytest.mark.slow
 def test_galleries_are_renamed_copied_and_deleted_everywhere(mirrors: Mirrors, unit: Unit) -> None:
     a, b = mirrors("a", "b")
     gallery = index(a, unit)
@@ -177,18 +175,7 @@ def test_counts_of_a_replica_are_brought_up_from_time_to_time(mirrors: Mirrors, 
     assert (b.data_dir / path.relative_to(a.data_dir)).read_bytes() == path.read_bytes()
 
 
-def test_a_bundle_that_was_made_here_is_brought_up(mirrors: Mirrors) -> None:
-    a, b = mirrors("a", "b")
-    folder = a.data_dir / "bundles" / "fitted"
-    folder.mkdir(parents=True)
-    (folder / "backbone.onnx").write_bytes(b"network")
-    b.pull()
-    assert not (b.data_dir / "bundles").exists()
-    a.bring(folder)
-    b.pull()
-    assert (b.data_dir / "bundles" / "fitted" / "backbone.onnx").read_bytes() == b"network"
-
-
+@pytest.mark.slow
 def test_one_replica_writes_at_a_time(mirrors: Mirrors, unit: Unit, monkeypatch: pytest.MonkeyPatch) -> None:
     # However late the sign of life comes that shows that the other one writes.
     monkeypatch.setattr(leases, "LEASE_SECONDS", 600.0)
@@ -211,6 +198,7 @@ def test_one_replica_writes_at_a_time(mirrors: Mirrors, unit: Unit, monkeypatch:
     assert "later" in ids_of(a)
 
 
+@pytest.mark.slow
 def test_a_writer_that_was_overtaken_changes_nothing(
     mirrors: Mirrors, unit: Unit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -238,6 +226,7 @@ def test_a_writer_that_was_overtaken_changes_nothing(
     require_alike(a, b)
 
 
+@pytest.mark.slow
 def test_without_the_home_nothing_changes_and_searches_go_on(
     mirrors: Mirrors, unit: Unit, tmp_path: Path
 ) -> None:
@@ -275,6 +264,7 @@ def test_a_commit_that_fails_is_put_back(
     require_alike(a, b)
 
 
+@pytest.mark.slow
 def test_a_new_replica_begins_at_a_checkpoint(mirrors: Mirrors, unit: Unit, tmp_path: Path) -> None:
     (a,) = mirrors("a")
     gallery = index(a, unit)
@@ -288,21 +278,6 @@ def test_a_new_replica_begins_at_a_checkpoint(mirrors: Mirrors, unit: Unit, tmp_
     require_alike(a, b, late)
     add(b, unit, "new")
     require_alike(a, b, late)
-
-
-def test_a_replica_that_slept_longer_than_the_log_goes_on_from_a_checkpoint(
-    mirrors: Mirrors, unit: Unit, tmp_path: Path
-) -> None:
-    a, b = mirrors("a", "b")
-    gallery = index(a, unit)
-    number = b.pull()
-    (gallery.path / "comparisons").mkdir()
-    while a.pull() < ENTRIES_BETWEEN_CHECKPOINTS + 10:
-        write_sealed(gallery.path / "comparisons" / "one.json", json.dumps({"n": a.pull()}))
-    for gone in range(1, number + 20):
-        (tmp_path / "home" / "log" / f"{gone:012d}.json").unlink()
-    add(b, unit, "new")
-    require_alike(a, b)
 
 
 def test_who_is_behind_does_not_look_for_what_was_erased(mirrors: Mirrors, unit: Unit) -> None:
@@ -345,11 +320,6 @@ def test_a_mirror_stays_with_its_home(mirrors: Mirrors, tmp_path: Path) -> None:
         join(tmp_path / "a", str(tmp_path / "another"))
 
 
-def test_a_folder_cannot_be_its_own_home(tmp_path: Path) -> None:
-    with pytest.raises(HomeError, match="must lie apart"):
-        join(tmp_path / "a", str(tmp_path / "a" / "home"))
-
-
 def test_a_damaged_object_is_not_laid(mirrors: Mirrors, unit: Unit, tmp_path: Path) -> None:
     a, b = mirrors("a", "b")
     index(a, unit)
@@ -372,17 +342,6 @@ def test_a_lost_ledger_is_made_again_without_fetching(
     again = join(a.data_dir, str(tmp_path / "home"))
     assert files_in(again.data_dir) == before
     assert again.replica == a.replica
-
-
-def test_a_folder_that_lacks_a_file_is_made_whole_by_its_next_change(mirrors: Mirrors, unit: Unit) -> None:
-    a, b = mirrors("a", "b")
-    gallery = index(a, unit)
-    lost = gallery.snapshot_path(1) / "embeddings.npy"
-    content = lost.read_bytes()
-    lost.unlink()
-    a.put_together({gallery.snapshot_path(1) / "note.json": b"{}"})
-    assert lost.read_bytes() == content
-    require_alike(a, b)
 
 
 def test_a_file_that_went_missing_is_fetched_again(mirrors: Mirrors, unit: Unit, tmp_path: Path) -> None:
@@ -414,14 +373,6 @@ def test_nothing_is_written_to_a_gallery_that_is_gone(mirrors: Mirrors, unit: Un
         Gallery.open(gallery.path)
 
 
-def test_the_delay_is_that_of_the_last_look(mirrors: Mirrors) -> None:
-    (a,) = mirrors("a")
-    before = a.lag()
-    assert before.seconds is not None
-    assert before.seconds >= 0
-    assert before.number == 0
-
-
 def flip(path: Path) -> None:
     """Change one byte in the middle, and nothing that tells of it."""
     times, content = path.stat(), bytearray(path.read_bytes())
@@ -431,9 +382,15 @@ def flip(path: Path) -> None:
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
 
 
-@pytest.mark.parametrize("damage", [flip, Path.unlink])
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "place", ["versions/1/initial.index", "items.lance/data/*", "items.lance/_versions/*"]
+    ("place", "damage"),
+    [
+        ("versions/1/initial.index", flip),
+        ("items.lance/data/*", flip),
+        ("items.lance/_versions/*", flip),
+        ("items.lance/data/*", Path.unlink),
+    ],
 )
 def test_a_damaged_file_is_fetched_again(
     mirrors: Mirrors, unit: Unit, monkeypatch: pytest.MonkeyPatch, place: str, damage: Callable[[Path], None]
@@ -456,6 +413,7 @@ def test_a_damaged_file_is_fetched_again(
     require_alike(a, b)
 
 
+@pytest.mark.slow
 def test_a_file_that_the_home_has_damaged_too_is_made_again(
     mirrors: Mirrors, unit: Unit, tmp_path: Path
 ) -> None:
@@ -466,36 +424,4 @@ def test_a_file_that_the_home_has_damaged_too_is_made_again(
     path.unlink()
     assert len(GalleryReader(gallery_of(b)).view()) == N_ITEMS
     gallery_of(b).snapshot().check()
-    require_alike(a, b)
-
-
-def test_replicas_that_find_a_table_lost_make_it_once(mirrors: Mirrors, unit: Unit) -> None:
-    a, b = mirrors("a", "b")
-    engine, described = ExactEngine(), list[str]()
-    with engine_of(engine, retry_seconds=0.0) as asked:
-        galleries = [Gallery(one.data_dir / "galleries" / "shoes", engine=asked) for one in (a, b)]
-        with galleries[0].writing():
-            publish_rows(
-                galleries[0], make_rows([str(i) for i in range(N_ITEMS)], unit(N_ITEMS)), index="milvus"
-            )
-        b.pull()
-        engine.tables.clear()
-        build, describe = engine.build, engine.describe
-
-        def slowly(*arguments: Any) -> None:
-            # Both have seen that it is lost.
-            wait_until(lambda: len(described) >= 3)
-            build(*arguments)
-
-        def noted(name: str | None = None) -> Any:
-            described.append(str(name))
-            return describe(name)
-
-        engine.build, engine.describe = slowly, noted  # type: ignore[method-assign]
-        with ThreadPoolExecutor(2) as pool:
-            made = list(pool.map(Gallery.mend_tables, galleries))
-        assert sorted(made) == [0, 1]
-        for one in galleries:
-            assert len(GalleryReader(one).view().nearest(unit(1, 5), 5)[0]) == 5
-    assert len(engine.tables) == 1
     require_alike(a, b)

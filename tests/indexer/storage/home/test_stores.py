@@ -12,8 +12,6 @@ from tests.ports import free_port
 from vicinal.indexer.errors import HomeError
 from vicinal.indexer.storage.home.stores import FolderStore, HomeStore, open_store, require_exclusive
 
-pytestmark = pytest.mark.slow
-
 
 def test_what_was_written_is_read(store: HomeStore, tmp_path: Path) -> None:
     large = tmp_path / "large"
@@ -68,6 +66,7 @@ def test_a_folder_that_is_not_mounted_is_no_empty_home(tmp_path: Path) -> None:
         FolderStore(tmp_path).get("log/000000000001.json")
 
 
+@pytest.mark.slow
 def test_a_store_that_nobody_answers_for_says_so(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{free_port()}")
     with pytest.raises(HomeError, match=f"home '{bucket}' does not answer") as raised:
