@@ -26,7 +26,6 @@ from tests.replicas.driver import (
     items_of,
     make_gallery,
     nearest,
-    vector,
 )
 from tests.replicas.hosts import Network
 from tests.replicas.programs import KEY, Replica, Store
@@ -89,20 +88,6 @@ def test_a_new_replica_gets_all_that_is_there(make_replicas: MakeReplicas) -> No
     assert add(second, "late", "new").is_success
     first.serve()
     assert nearest(first, "late") == "late"
-
-
-def test_several_processes_of_a_replica_share_what_it_holds(make_replicas: MakeReplicas) -> None:
-    first, second = make_replicas(2)
-    first.serve("--workers", "2")
-    second.serve()
-    make_gallery(first)
-    wait_until(lambda: second.http.get(URL).is_success)
-    assert add(first, "of the first", "new").is_success
-    # Whichever process is asked.
-    assert {nearest(first, "of the first") for _ in range(8)} == {"of the first"}
-    wait_until(finds(second, "of the first"))
-    assert add(second, "of the second", "new").is_success
-    wait_until(lambda: {nearest(first, "of the second") for _ in range(8)} == {"of the second"})
 
 
 def write_versions(folder: Path) -> list[Path]:
@@ -253,20 +238,3 @@ def test_a_job_works_wherever_it_is_taken(make_replicas: MakeReplicas, tmp_path:
     job = wait_for_job(serving.http, accepted)
     assert job["state"] == "succeeded", job
     wait_until(lambda: {item_id[0] for item_id, _ in items_of(serving)} == {"a", "b"})
-
-
-def test_counts_of_searches_add_up(make_replicas: MakeReplicas, tmp_path: Path) -> None:
-    replicas = make_replicas(2)
-    replicas[0].run("index", str(write_versions(tmp_path)[0]), "-g", GALLERY, "--space", SPACE)
-    replicas[0].run("calibrate", "-g", GALLERY, "--target", "fpir=10%")
-    serve(replicas)
-    for one in replicas:
-        for number in range(5):
-            body = {"embedding": vector(str(number))}
-            assert one.http.post(f"{URL}/search", json=body).is_success
-        # Ended in order, it has written its counts and brought them to the home.
-        one.stop()
-    replicas[0].serve()
-    record = replicas[0].http.get(URL).json()["calibration"]["id"]
-    drift = f"/v1/admin/galleries/{GALLERY}/calibrations/{record}/drift"
-    wait_until(lambda: replicas[0].http.get(drift).json()["n_queries"] == 10)

@@ -11,16 +11,17 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx
 import pytest
 
 from benchmarks.load.client import Plan, outcome, started
 from tests.ports import free_port
-from tests.waiting import wait_for_job, wait_until
+from tests.waiting import Clock, wait_for_job, wait_until
 from vicinal.models.bundle import ModelBundle
-
-pytestmark = pytest.mark.slow
+from vicinal.service.errors import RequestError
+from vicinal.service.http.serving import processes
 
 SEARCH = "/v1/galleries/shoes/search"
 ITEM = {"item_id": "plain/view 0.png"}
@@ -121,6 +122,7 @@ def ends(pids: set[int]) -> Callable[[], bool]:
     return lambda: not any(runs(pid) for pid in pids)
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_is_replaced_and_searches_go_on(data: Path, tiny_bundle: ModelBundle) -> None:
     with served(data, tiny_bundle, "--workers", "2") as (port, server):
         wait_until(lambda: len(children_of(server)) == 3)
@@ -141,6 +143,7 @@ def test_a_process_that_dies_is_replaced_and_searches_go_on(data: Path, tiny_bun
 @pytest.mark.parametrize(
     ("workers", "through"), [("1", IN_BACKGROUND), ("2", ())], ids=["in the background", "in front"]
 )
+@pytest.mark.slow
 def test_ctrl_c_ends_all_without_a_word_of_where_they_were(
     data: Path, tiny_bundle: ModelBundle, workers: str, through: tuple[str, ...]
 ) -> None:
@@ -152,6 +155,7 @@ def test_ctrl_c_ends_all_without_a_word_of_where_they_were(
     assert (server.returncode, "Traceback" in written, "is killed" in written) == (0, False, False)
 
 
+@pytest.mark.slow
 def test_the_jobs_of_a_server_end_with_it_and_come_back_without_it(
     data: Path, tiny_bundle: ModelBundle
 ) -> None:
@@ -176,11 +180,9 @@ def test_the_jobs_of_a_server_end_with_it_and_come_back_without_it(
         wait_until(ends(after))
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
-def test_clients_lose_no_request_when_the_server_stops(
-    data: Path, tiny_bundle: ModelBundle, workers: str
-) -> None:
-    with served(data, tiny_bundle, "--workers", workers) as (port, server):
+@pytest.mark.slow
+def test_clients_lose_no_request_when_the_server_stops(data: Path, tiny_bundle: ModelBundle) -> None:
+    with served(data, tiny_bundle, "--workers", "2") as (port, server):
         client = started(Plan("127.0.0.1", port, [REQUEST], connections=8, seconds=20.0, warm_up=0.0))
         wait_until(lambda: n_answered(port) > 100)
         server.send_signal(signal.SIGTERM)
@@ -225,22 +227,23 @@ def counts_of(pid: int) -> Path:
     return Path(folder)
 
 
+@pytest.mark.slow
 def test_metrics_count_all_processes_whichever_answers(data: Path, tiny_bundle: ModelBundle) -> None:
     with served(data, tiny_bundle, "--workers", "2", VICINAL_RUN_JOBS="false") as (port, server):
         wait_until(lambda: len(children_of(server)) == 2)
-        processes = children_of(server)
-        for pid in processes:
-            with only(pid, processes):
+        both = children_of(server)
+        for pid in both:
+            with only(pid, both):
                 for _ in range(10):
                     answer = httpx.post(f"http://127.0.0.1:{port}{SEARCH}", json=ITEM, timeout=300)
                     assert answer.status_code == 200
-        for pid in processes:
-            with only(pid, processes):
+        for pid in both:
+            with only(pid, both):
                 assert n_answered(port) == 20
                 # What galleries are is told once, and not by each process.
                 told = [line for line in lines_of_metrics(port) if line.startswith("vicinal_gallery_items{")]
                 assert told == ['vicinal_gallery_items{gallery="shoes"} 60.0']
-        folder, killed = counts_of(min(processes)), min(processes)
+        folder, killed = counts_of(min(both)), min(both)
         assert list(folder.glob(f"gauge_live*_{killed}.db"))
         os.kill(killed, signal.SIGKILL)
         wait_until(lambda: is_replaced(killed, server, 2))
@@ -252,6 +255,7 @@ def test_metrics_count_all_processes_whichever_answers(data: Path, tiny_bundle: 
     assert not folder.exists()
 
 
+@pytest.mark.slow
 def test_changes_of_one_process_are_seen_by_the_other_and_all_end_when_the_first_is_killed(
     data: Path, tiny_bundle: ModelBundle
 ) -> None:
@@ -275,6 +279,35 @@ def test_a_rate_without_redis_is_refused_in_one_sentence(
     assert "set redis_url" in fail("serve", "--workers", "2", "--data-dir", data, "--port", "0")
 
 
+def test_a_process_that_ends_too_often_or_says_that_it_cannot_start_is_not_started_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, started = Clock(), list[float]()
+    monkeypatch.setattr(processes, "time", SimpleNamespace(monotonic=clock))
+    child = processes._Child("server", print, ())
+
+    def start(one: processes._Child) -> None:
+        started.append(clock.now)
+        one._started, one.process = clock.now, SimpleNamespace(exitcode=1, pid=0)  # type: ignore[assignment]
+
+    monkeypatch.setattr(processes._Child, "start", start)
+    child.start()
+    # It has lived for long before it ends each time.
+    for _ in range(2 * processes._MOST_SOON):
+        clock.now += 2 * processes._SOON
+        child.replace()
+    for _ in range(processes._MOST_SOON - 1):
+        child.replace()
+    with pytest.raises(RequestError, match="cannot start"):
+        child.replace()
+    assert len(started) == 3 * processes._MOST_SOON
+    child.n_soon = 0
+    child.process.exitcode = processes._CANNOT_START  # type: ignore[union-attr, misc]
+    with pytest.raises(RequestError):
+        child.replace()
+
+
+@pytest.mark.slow
 def test_a_bundle_that_cannot_be_opened_ends_all_with_its_reason(data: Path, tmp_path: Path) -> None:
     command = [
         sys.executable,
@@ -302,13 +335,13 @@ def test_a_bundle_that_cannot_be_opened_ends_all_with_its_reason(data: Path, tmp
     assert str(tmp_path / "none") in ended.stderr
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.slow
 def test_a_server_whose_jobs_cannot_be_kept_yet_starts_says_so_and_works_later(
-    data: Path, tiny_bundle: ModelBundle, workers: str
+    data: Path, tiny_bundle: ModelBundle
 ) -> None:
     with closing(sqlite3.connect(data / "jobs.db", isolation_level=None)) as held:
         held.execute("begin exclusive")
-        with served(data, tiny_bundle, "--workers", workers) as (port, _):
+        with served(data, tiny_bundle, "--workers", "2") as (port, _):
             said = httpx.get(f"http://127.0.0.1:{port}/readyz", timeout=60)
             (degraded,) = said.json()["degraded"]
             assert (said.status_code, f"process {os.getpid()} holds it" in degraded) == (200, True)
