@@ -41,7 +41,7 @@ from vicinal.service.cli.main import main
 from vicinal.service.galleries.uploads import Upload, add_uploads
 from vicinal.service.galleries.versions import check_version
 
-__all__ = ["RETENTION", "Fuse", "metadata_of", "run_command", "run_writer"]
+__all__ = ["RETENTION", "STEPS_ON_DISK", "Fuse", "metadata_of", "run_command", "run_writer"]
 
 RETENTION = RetentionPolicy(versions=2, days=0.0)
 _STAGED = "crash-job"
@@ -59,7 +59,7 @@ class Fuse:
         self.number = signal.SIGKILL
 
     def install(self, *more: tuple[Any, tuple[str, ...]]) -> None:
-        for owner, names in (*_STEPS_ON_DISK, *more):
+        for owner, names in (*STEPS_ON_DISK, *more):
             for name in names:
                 setattr(owner, name, self._burning(getattr(owner, name)))
 
@@ -79,7 +79,7 @@ class Fuse:
             os.kill(os.getpid(), self.number)
 
 
-_STEPS_ON_DISK: Sequence[tuple[Any, tuple[str, ...]]] = (
+STEPS_ON_DISK: Sequence[tuple[Any, tuple[str, ...]]] = (
     (os, ("fsync", "mkdir", "rename", "replace", "rmdir", "unlink")),
     (np, ("save",)),
     (shutil, ("rmtree",)),
