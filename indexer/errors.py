@@ -76,7 +76,7 @@ class IndexDeviceError(IndexerError, RuntimeError):
 
 
 class EngineError(IndexerError, RuntimeError):
-    """An engine cannot be used: no address, a wrong password, an old version, a missing extension."""
+    """An engine cannot be used: no address, a wrong password, an old version."""
 
 
 class EngineAwayError(EngineError):

@@ -159,7 +159,7 @@ class SnapshotManifest(DerivedManifest):
     bundle: str
     bundle_name: str
     refiner: str = ""
-    # A table of an engine that the items were read from, in galleries of before; empty as a rule.
+    # Table of an engine that the items were copied from; empty as a rule.
     table: str = ""
     dim: int
     n_items: int

@@ -177,16 +177,6 @@ def test_an_address_that_does_not_do_is_an_error_that_does_not_tell_it(
     assert milvus_server.address not in told
 
 
-def test_an_address_takes_users_tokens_and_databases(milvus_server: MilvusServer) -> None:
-    at = milvus_server.address
-    for address in (
-        f"http://root:%4dilvus@{at}/default",
-        f"http://root%3AMilvus@{at}",
-        f"http://root:Milvus@{at}/",
-    ):
-        assert MilvusEngine(address).describe().server.startswith("Milvus 2")
-
-
 def test_a_server_that_was_killed_is_left_alone_and_asked_again_once_it_is_back(
     milvus_server: MilvusServer, table: tuple[str, np.ndarray]
 ) -> None:
