@@ -104,16 +104,6 @@ def test_headers_that_come_too_slowly_are_408(calibrated_dir: Path, make_setting
 
 
 @pytest.mark.slow
-def test_slow_bodies_leave_searches_alone(calibrated_dir: Path, make_settings: MakeSettings) -> None:
-    head = f"POST {SEARCH} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9000\r\n\r\n{{".encode()
-    with serving(make_settings(calibrated_dir)) as url, ExitStack() as held:
-        for _ in range(100):
-            held.enter_context(connected(url)).sendall(head)
-        answers = [httpx.post(url + SEARCH, json=ITEM) for _ in range(3)]
-    assert [answer.status_code for answer in answers] == [200, 200, 200]
-
-
-@pytest.mark.slow
 def test_a_server_that_stops_answers_what_was_on_its_way(
     calibrated_dir: Path, make_settings: MakeSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -81,16 +81,6 @@ def test_a_job_that_waited_is_done_when_redis_is_back(
     assert store.get(job.id).result == {"n": 5}
 
 
-@pytest.mark.parametrize(("outage", "patience"), [("stopped", 60.0), ("frozen", 0.5)], indirect=True)
-def test_a_new_job_is_refused_with_the_reason(
-    store: JobStore, outage: tuple[Callable[[], None], Callable[[], None]]
-) -> None:
-    outage[0]()
-    with pytest.raises(JobsUnavailableError, match="does not answer") as refused:
-        store.create(new_job("steps", "shoes", {}))
-    assert refused.value.headers == {"Retry-After": "5"}
-
-
 def is_over(store: JobStore, job: Job) -> bool:
     try:
         return store.get(job.id).is_final
