@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
 import httpx
+from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 # Long enough for a busy machine: what comes true ends the wait at once.
@@ -27,8 +29,24 @@ def wait_until(is_true: Callable[[], object], *, every: float = 0.02) -> None:
         time.sleep(every)
 
 
+def do_jobs(app: FastAPI) -> None:
+    """Do at once, in this thread, the jobs of an application that wait for a worker."""
+    # What waits for a process alone needs none of it.
+    from vicinal.service.http.state import state_of
+    from vicinal.service.jobs.runner import JobRunner
+
+    state = state_of(app)
+    queue = state.jobs.queue
+    queue.open()
+    runner = JobRunner(
+        state.jobs, state.kinds, worker="test", heartbeat_seconds=SECONDS, stopping=threading.Event()
+    )
+    while (ticket := queue.dequeue()) is not None:
+        runner.run(*ticket)
+
+
 def wait_for_job(client: TestClient | httpx.Client, accepted: httpx.Response) -> dict[str, Any]:
-    """The job that an answer has accepted, when it is over.
+    """The job that an answer has accepted, when it is over; a client in this process does it itself.
 
     Raises:
         TimeoutError: It is not over yet.
@@ -36,6 +54,8 @@ def wait_for_job(client: TestClient | httpx.Client, accepted: httpx.Response) ->
     assert accepted.status_code == 202, accepted.text
     url = f"/v1/jobs/{accepted.json()['id']}"
     assert accepted.headers["Location"] == url
+    if isinstance(client, TestClient):
+        do_jobs(client.app)
     job: dict[str, Any] = {}
 
     def is_over() -> bool:

@@ -15,7 +15,6 @@ import numpy as np
 import onnx
 import pyarrow as pa
 import pytest
-from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from PIL import Image
 from typer.testing import CliRunner, Result
@@ -35,8 +34,6 @@ from vicinal.models.similarity import normalize
 from vicinal.service.cli import app, main
 from vicinal.service.http.app import create_app
 from vicinal.service.http.serving.server import serving
-from vicinal.service.http.state import state_of
-from vicinal.service.jobs.worker import JobWorker
 from vicinal.service.measuring.calibrator import Calibrator
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.measuring.queries import LabelledQueries
@@ -219,14 +216,6 @@ def server_url(calibrated_dir: Path, make_settings: Callable[..., Settings]) -> 
         make_settings(calibrated_dir, max_image_bytes=300_000, max_request_bytes=500_000, max_batch=4)
     ) as url:
         yield url
-
-
-@pytest.fixture
-def worker(app: FastAPI) -> Iterator[None]:
-    """Works on the jobs of a module's `app`."""
-    with JobWorker(state_of(app).jobs, state_of(app).kinds, heartbeat_seconds=0.5):
-        yield
-    state_of(app).jobs.queue.close()
 
 
 def overlapping(

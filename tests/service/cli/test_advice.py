@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import ast
-import logging
 import re
 import shlex
-import shutil
-import socket
 import tomllib
 from collections.abc import Iterator
 from functools import cache
@@ -19,16 +16,14 @@ import pyarrow as pa
 import pytest
 import typer
 import typer.main
-from pyarrow import csv, parquet
+from pyarrow import parquet
 from typer.testing import CliRunner
 
-from tests.conftest import write_tiny_bundle
-from tests.service.types import Fail, Run
+from tests.service.types import Run
 from vicinal.calibration.advice import AdvisedError, advise
 from vicinal.indexer.gallery import Gallery
 from vicinal.models.errors import install_command
 from vicinal.service.cli.main import app
-from vicinal.service.measuring.records.store import CalibrationStore
 from vicinal.service.words import COMMANDS, command_names, in_commands
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -287,7 +282,6 @@ def unlabelled(run: Run, catalog: Path) -> None:
     run("index", catalog, "-g", "shop", "--label-from", "none")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     [
@@ -303,127 +297,3 @@ def test_a_gallery_without_labels_is_not_said_to_be_calibrated_by_them(
     item = gallery.snapshot().item_table["id"][0].as_py()
     said = run(*(one.format(item) for one in command)).stdout
     assert ("vicinal label -g shop" in said, "vicinal calibrate" in said) == (True, False)
-
-
-def test_a_gallery_of_unlabelled_embeddings_is_said_to_need_labels(run: Run, tmp_path: Path) -> None:
-    vectors = np.random.default_rng(0).normal(size=(20, 8))
-    np.savez(tmp_path / "clip.npz", ids=[str(i) for i in range(20)], embeddings=vectors)
-    run("index", tmp_path / "clip.npz", "-g", "shop", "--space", "clip")
-    said = run("gallery", "show", "shop").stdout
-    assert ("--label-column" in said, "vicinal label" in said, "vicinal calibrate" in said) == (
-        True,
-        False,
-        False,
-    )
-
-
-def test_embeddings_without_labels_are_not_said_to_have_photos_to_ask_about(
-    run: Run, fail: Fail, tmp_path: Path
-) -> None:
-    np.savez(tmp_path / "clip.npz", ids=[str(i) for i in range(20)], embeddings=np.eye(20))
-    run("index", tmp_path / "clip.npz", "-g", "shop", "--space", "clip")
-    said = fail("calibrate", "-g", "shop")
-    assert ("by --label-column" in said, "vicinal label" in said) == (True, False)
-
-
-def test_a_threshold_that_is_gone_is_not_said_to_be_calibrated_again_without_labels(
-    run: Run, unlabelled: None, tmp_path: Path
-) -> None:
-    run("calibration", "set", "0.5", "-g", "shop")
-    store = CalibrationStore(Gallery(tmp_path / "data" / "galleries" / "shop").calibrations_path)
-    (record,) = store.history()
-    store.add(record.model_copy(update={"id": "other", "bundle": "other"}))
-    said = run("gallery", "show", "shop").stdout
-    assert "was made with bundle other" in said
-    assert ("make a new threshold by `vicinal label -g shop`" in said, "calibrate" in said) == (True, False)
-
-
-@pytest.mark.slow
-def test_a_gallery_of_few_labels_is_told_how_many_it_needs_and_what_helps(
-    run: Run, fail: Fail, catalog: Path, tmp_path: Path
-) -> None:
-    for folder in sorted(catalog.iterdir())[:4]:
-        shutil.copytree(folder, tmp_path / "few" / folder.name)
-    run("index", tmp_path / "few", "-g", "few")
-    said = fail("calibrate", "-g", "few", "--target", "fpir=20%")
-    assert "needs queries without a mate of at least 5 labels, this calibration has 4" in said
-    assert said.endswith("add items of other labels, or search for some of them by --queries")
-    assert "vicinal label -g few" in run("gallery", "show", "few").stdout
-    # Strangers from outside are of other labels.
-    assert (
-        "Threshold 0." in run("calibrate", "-g", "few", "--target", "fpir=20%", "--queries", catalog).stdout
-    )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("command", "said"),
-    [
-        (["index", "{catalog}", "-g", "new", "--space", "clip"], "read for its images"),
-        (["index", "-g", "shop", "--space", "clip"], "--space is about a source"),
-        (["gallery", "add", "shop", "{catalog}", "--space", "clip"], "read for its images"),
-        (
-            ["index", "{ready}", "-g", "new", "--space", "clip", "--bundle", "{bundle}"],
-            "leave the bundle out",
-        ),
-        (["index", "{catalog}", "-g", "new", "--ray-address", "h:1"], "'h:1' would not be asked"),
-        (
-            ["index", "{catalog}", "-g", "new", "--build-on", "ray", "--ray-address", "me:secret@h:1"],
-            "is HOST:PORT, without a name or password",
-        ),
-    ],
-)
-def test_what_would_play_no_part_is_refused(
-    run: Run, fail: Fail, unlabelled: None, catalog: Path, tmp_path: Path, command: list[str], said: str
-) -> None:
-    np.savez(tmp_path / "clip.npz", ids=["a", "b"], embeddings=np.eye(2))
-    bundle = write_tiny_bundle(tmp_path / "other", name="other", seed=3).path
-    places = {"catalog": catalog, "ready": tmp_path / "clip.npz", "bundle": bundle}
-    assert said in fail(*(one.format(**places) for one in command))
-
-
-@pytest.mark.slow
-def test_items_that_are_embedded_anew_are_counted(run: Run, catalog: Path, tmp_path: Path) -> None:
-    run("index", catalog, "-g", "shop")
-    bundle = write_tiny_bundle(tmp_path / "other", name="other", seed=3).path
-    for source in ([], [catalog]):
-        bundle = write_tiny_bundle(tmp_path / f"other {len(source)}", name="other", seed=3 + len(source)).path
-        said = run("index", *source, "-g", "shop", "--bundle", bundle).stdout
-        assert "embedded anew 60" in said
-        assert "added 0, changed 0, unchanged 0" not in said
-    assert "embedded anew" not in run("index", catalog, "-g", "shop", "--bundle", bundle).stdout
-
-
-def test_the_demo_listens_where_it_is_told_to(fail: Fail, monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        monkeypatch.setenv("VICINAL_PORT", str(port))
-        assert f"127.0.0.1:{port}" in fail("demo")
-
-
-def test_a_server_does_not_tell_how_a_library_was_loaded(capsys: pytest.CaptureFixture[str]) -> None:
-    from vicinal.service.observability.logs import configure_logs
-
-    root = logging.getLogger()
-    before = root.handlers[:], root.level
-    configure_logs("info", "console")
-    logging.getLogger("faiss.loader").info("Loading faiss with AVX512 support.")
-    logging.getLogger("vicinal").info("said")
-    root.handlers[0].close()
-    root.handlers[:], root.level = before
-    said = capsys.readouterr().err
-    assert ("said" in said, "AVX512" in said) == (True, False)
-
-
-@pytest.mark.slow
-def test_labelled_queries_of_a_comparison_are_read_as_those_of_a_calibration(
-    run: Run, catalog: Path, tmp_path: Path
-) -> None:
-    run("index", catalog, "-g", "shop")
-    run("calibrate", "-g", "shop")
-    files = sorted(catalog.rglob("*.png"))[::3]
-    table = pa.table({"file": [str(one) for one in files], "kind": [one.parent.name for one in files]})
-    csv.write_csv(table, tmp_path / "queries.csv")
-    columns = ("--path-column", "file", "--label-column", "kind")
-    said = run("compare", "-g", "shop", "--pipelines", "--queries", tmp_path / "queries.csv", *columns).stdout
-    assert f"{len(files)} queries" in said

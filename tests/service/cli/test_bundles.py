@@ -46,7 +46,6 @@ def test_a_search_is_made_with_the_version_s_bundle(run: Run, other: ModelBundle
     assert answer["bundle"] == other.fingerprint
 
 
-@pytest.mark.slow
 def test_added_images_are_embedded_with_the_version_s_bundle(
     run: Run, other: ModelBundle, picture: Path
 ) -> None:
@@ -56,24 +55,6 @@ def test_added_images_are_embedded_with_the_version_s_bundle(
     assert (best["id"], best["similarity"]) == ("new.png", pytest.approx(1.0, abs=1e-6))
 
 
-@pytest.mark.slow
-def test_a_calibration_is_made_with_the_version_s_bundle(run: Run, other: ModelBundle) -> None:
-    record = json.loads(run("calibrate", "-g", "shoes", "--json").stdout)
-    assert record["bundle"] == other.fingerprint
-    listed = json.loads(run("calibration", "list", "-g", "shoes", "--json").stdout)
-    assert [one["id"] for one in listed["calibrations"]] == [record["id"]]
-
-
-@pytest.mark.slow
-def test_live_changes_are_compacted_with_the_version_s_bundle(
-    run: Run, other: ModelBundle, picture: Path, gallery: Gallery
-) -> None:
-    run("gallery", "add", "shoes", picture)
-    run("gallery", "compact", "shoes")
-    assert gallery.snapshot().manifest.bundle == other.fingerprint
-
-
-@pytest.mark.slow
 def test_without_its_bundle_a_gallery_is_refused(
     fail: Callable[..., str], other: ModelBundle, picture: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

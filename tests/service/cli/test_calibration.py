@@ -25,11 +25,6 @@ def call(run: Run) -> Callable[..., Any]:
     return lambda *arguments: json.loads(run("calibration", *arguments, "-g", "shoes", "--json").stdout)
 
 
-def test_a_gallery_without_calibrations_says_how_to_make_one(run: Run, data_dir: Path) -> None:
-    assert "vicinal calibrate -g shoes" in run("calibration", "list", "-g", "shoes").stdout
-
-
-@pytest.mark.slow
 def test_list_marks_what_is_in_force(run: Run, call: Callable[..., Any], two: tuple[str, str]) -> None:
     listed = call("list")["calibrations"]
     assert [(one["id"], one["is_active"]) for one in listed] == [(two[1], True), (two[0], False)]
@@ -38,18 +33,6 @@ def test_list_marks_what_is_in_force(run: Run, call: Callable[..., Any], two: tu
     assert [two[1] in line for line in marked] == [True]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("columns", [40, 80])
-def test_a_narrow_list_cuts_no_id(
-    run: Run, two: tuple[str, str], monkeypatch: pytest.MonkeyPatch, columns: int
-) -> None:
-    """An id is there to be copied."""
-    monkeypatch.setenv("COLUMNS", str(columns))
-    words = run("calibration", "list", "-g", "shoes").stdout.split()
-    assert [one for one in words if one in two] == [two[1], two[0]]
-
-
-@pytest.mark.slow
 def test_rollback_and_activate_change_what_is_in_force(
     call: Callable[..., Any], two: tuple[str, str]
 ) -> None:
@@ -62,13 +45,6 @@ def test_rollback_and_activate_change_what_is_in_force(
     )
 
 
-@pytest.mark.slow
-def test_show_says_what_was_measured_and_whether_it_is_in_force(run: Run, two: tuple[str, str]) -> None:
-    shown = run("calibration", "show", two[0], "-g", "shoes", "--details").stdout
-    assert ("95 % interval" in shown, "not in force" in shown) == (True, True)
-
-
-@pytest.mark.slow
 def test_a_threshold_set_by_hand_is_called_so(
     run: Run, call: Callable[..., Any], two: tuple[str, str]
 ) -> None:
@@ -92,23 +68,6 @@ def test_a_dry_run_takes_a_score_a_target_or_an_id(
     assert call("list")["calibrations"][0]["is_active"]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("command", [["set", "0.4"], ["rollback"], ["drift"], ["dry-run", "0.4"]])
-def test_the_steps_of_a_refiner_tell_whose_threshold_it_is(
-    fail: Fail, two: tuple[str, str], command: list[str]
-) -> None:
-    """This pipeline refines nothing, and has none."""
-    assert "steps is 2, but nothing is refined" in fail(
-        "calibration", *command, "-g", "shoes", "--steps", "2"
-    )
-
-
-@pytest.mark.slow
-def test_drift_is_unknown_before_a_server_has_counted(run: Run, two: tuple[str, str]) -> None:
-    assert "no search was counted since" in run("calibration", "drift", "-g", "shoes").stdout
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import subprocess
@@ -13,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from tests.service.types import Fail, Run, View
-from vicinal.indexer.gallery import Gallery
 from vicinal.models.bundle import ModelBundle
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -32,13 +30,6 @@ def query(tmp_path: Path, view: View) -> Path:
     """A new view of the label `plain`."""
     view(6, 9).save(tmp_path / "query.png")
     return tmp_path / "query.png"
-
-
-@pytest.mark.slow
-def test_index_makes_a_gallery(run: Run, catalog: Path, tmp_path: Path) -> None:
-    output = run("index", catalog, "--gallery", "shoes").stdout
-    assert "60 items with 10 labels" in output
-    assert len(Gallery.open(tmp_path / "data" / "galleries" / "shoes").snapshot()) == 60
 
 
 def test_index_as_json_lists_every_failure(run: Run, tmp_path: Path, query: Path) -> None:
@@ -67,84 +58,6 @@ def test_search_as_json_is_the_answer(run: Run, data_dir: Path, query: Path) -> 
     assert len(answer["candidates"]) == 3
 
 
-@pytest.mark.slow
-def test_search_says_when_there_is_no_match(run: Run, data_dir: Path, tmp_path: Path, view: View) -> None:
-    run("calibrate", "-g", "shoes")
-    view(99, 0).save(tmp_path / "absent.png")
-    assert "No match at threshold" in run("search", tmp_path / "absent.png", "-g", "shoes").stdout
-
-
-@pytest.mark.slow
-def test_calibrate_as_json_is_the_record(run: Run, data_dir: Path) -> None:
-    record = json.loads(run("calibrate", "-g", "shoes", "--target", "far=0.01", "--json").stdout)
-    assert record["target"] == {"rate": "far", "value": 0.01, "sure": None}
-    assert record["rates"]["far"] <= 0.01
-    assert record["source"] == "leave_one_out"
-
-
-@pytest.mark.slow
-def test_calibrate_says_what_the_rates_rest_on_and_let_expect(run: Run, data_dir: Path) -> None:
-    lines = [line.strip() for line in run("calibrate", "-g", "shoes", "--details").stdout.splitlines()]
-    # Of photos together, at the threshold that holds 5 % in the mean of both readings.
-    (fpir,) = (line for line in lines if line.startswith("FPIR 10 % (95"))
-    assert "95 % interval" in fpir
-    assert "of 60 queries without a mate, 10 labels; " in fpir
-    beginning = "further labels will show, 95 times in 100, FPIR of: 10 labels 0 % to"
-    assert any(line.startswith(beginning) for line in lines)
-    # The calibration range is no source of margins to train with.
-    assert not any("margin" in line for line in lines)
-    assert any("10 times the labels" in line and "100 times" in line for line in lines)
-
-
-@pytest.mark.slow
-def test_calibrate_tells_near_from_far_labels(
-    run: Run, data_dir: Path, catalog: Path, tmp_path: Path
-) -> None:
-    """Nine labels of one kind, and one that is alone."""
-    kinds = [
-        (folder.name, "plain" if folder.name == "plain" else "patterned") for folder in catalog.iterdir()
-    ]
-    table = tmp_path / "coarse.csv"
-    with table.open("w", newline="", encoding="utf-8") as stream:
-        csv.writer(stream).writerows([("label", "coarse"), *kinds])
-    record = json.loads(run("calibrate", "-g", "shoes", "--coarse-labels", table, "--json").stdout)
-    evidence = record["evidence"]
-    assert (evidence["near_fpir"]["n_labels"], evidence["far_fpir"]["n_labels"]) == (9, 1)
-
-
-def test_coarse_labels_without_their_columns_are_refused(fail: Fail, data_dir: Path, tmp_path: Path) -> None:
-    (tmp_path / "coarse.csv").write_text("name,kind\nplain,shoe\n", encoding="utf-8")
-    line = fail("calibrate", "-g", "shoes", "--coarse-labels", tmp_path / "coarse.csv")
-    assert "has no columns label and coarse" in line
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("target", ["fnir=20%", "frr=30%", "precision=80%", "utility=mean", "utility=worst"])
-def test_calibrate_for_other_targets(run: Run, data_dir: Path, target: str) -> None:
-    record = json.loads(run("calibrate", "-g", "shoes", "--target", target, "--json").stdout)
-    assert record["target"]["rate"] == target.partition("=")[0]
-    assert 0.0 <= record["threshold"] <= 1.0
-
-
-@pytest.mark.slow
-def test_calibrate_with_queries_from_a_folder(run: Run, data_dir: Path, catalog: Path) -> None:
-    arguments = ("calibrate", "-g", "shoes", "--queries", catalog, "--json")
-    assert json.loads(run(*arguments).stdout)["source"] == "queries"
-
-
-@pytest.mark.slow
-def test_calibrate_can_leave_the_threshold_in_force(run: Run, data_dir: Path, query: Path) -> None:
-    run("calibrate", "-g", "shoes", "--no-activate")
-    assert "No threshold to decide by" in run("search", query, "-g", "shoes").stdout
-
-
-@pytest.mark.slow
-def test_calibrate_one_pipeline_at_a_time(run: Run, data_dir: Path, query: Path) -> None:
-    run("calibrate", "-g", "shoes", "--rerank", "contextual")
-    assert "No threshold to decide by" in run("search", query, "-g", "shoes").stdout
-    assert "at threshold" in run("search", query, "-g", "shoes", "--rerank", "contextual").stdout
-
-
 def test_gallery_list_names_all(run: Run, data_dir: Path) -> None:
     assert [one["name"] for one in json.loads(run("gallery", "list", "--json").stdout)] == ["shoes"]
     assert "shoes" in run("gallery", "list").stdout
@@ -171,22 +84,6 @@ def test_gallery_show_works_without_the_bundle(
     assert json.loads(run("gallery", "show", "shoes", "--json").stdout)["searches"] is None
 
 
-@pytest.mark.slow
-def test_index_ends_with_how_the_gallery_is_searched(run: Run, catalog: Path) -> None:
-    last = run("index", catalog, "-g", "shoes").stdout.splitlines()[-1]
-    assert last == "Searches: nearest neighbors, one threshold"
-
-
-@pytest.mark.slow
-def test_an_earlier_version_can_be_activated(run: Run, data_dir: Path, tmp_path: Path, query: Path) -> None:
-    gallery = Gallery(data_dir / "galleries" / "shoes")
-    first = gallery.active_version
-    run("index", tmp_path, "-g", "shoes")
-    assert len(gallery.snapshot()) != 60
-    run("gallery", "activate", "shoes", first)
-    assert gallery.active_version == first
-
-
 def test_a_gallery_is_deleted_only_on_confirmation(run: Run, fail: Fail, data_dir: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("typer.confirm", lambda _question: False)
@@ -197,19 +94,14 @@ def test_a_gallery_is_deleted_only_on_confirmation(run: Run, fail: Fail, data_di
 
 ERRORS = {
     "unknown gallery": (["search", "query.png", "-g", "boots"], "no gallery 'boots'"),
-    "unknown gallery to show": (["gallery", "show", "boots"], "no gallery 'boots'"),
-    "unknown gallery to calibrate": (["calibrate", "-g", "boots"], "no gallery 'boots'"),
     "bad gallery name": (["index", ".", "-g", "Shoes!"], "is no gallery name"),
     "missing source": (["index", "nowhere", "-g", "new"], "there is no source 'nowhere'"),
     "empty source": (["index", "data", "-g", "new"], "holds no images"),
     "source of another kind": (["index", "words.txt", "-g", "new"], "neither a folder nor"),
     "bad target": (["calibrate", "-g", "shoes", "--target", "far=lots"], "'far=lots' is no target"),
-    "target out of range": (["calibrate", "-g", "shoes", "--target", "fpir=90%"], "is no target"),
     "unreachable target": (["calibrate", "-g", "shoes", "--target", "far=1e-7"], "needs at least"),
     "missing bundle": (["search", "query.png", "-g", "shoes", "--bundle", "nowhere"], "is no model bundle"),
-    "bundle that is a file": (["index", ".", "-g", "new", "--bundle", "words.txt"], "is no model bundle"),
     "missing image": (["search", "nowhere.png", "-g", "shoes"], "nowhere.png"),
-    "image that is none": (["search", "words.txt", "-g", "shoes"], "no image"),
     "threshold out of range": (["search", "query.png", "-g", "shoes", "--threshold", "2"], "equal to 1"),
     "unknown version": (["gallery", "activate", "shoes", "999"], "999"),
     "bad index": (["index", ".", "-g", "new", "--index", "Nonsense"], "'Nonsense'"),
@@ -218,7 +110,6 @@ ERRORS = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("arguments", "reason"), ERRORS.values(), ids=ERRORS.keys())
 def test_an_error_is_one_line(
     fail: Fail, data_dir: Path, query: Path, tmp_path: Path, arguments: list[str], reason: str
@@ -260,13 +151,6 @@ def test_a_network_that_does_not_run_is_one_line(
     assert "backbone.onnx" in fail("index", ".", "-g", "new", "--bundle", bundle)
 
 
-def test_another_bundle_than_the_gallerys_is_one_line(
-    fail: Fail, data_dir: Path, query: Path, tmp_path: Path, write_bundle: Callable[..., ModelBundle]
-) -> None:
-    other = write_bundle(tmp_path / "other", seed=1)
-    assert other.fingerprint in fail("search", query, "-g", "shoes", "--bundle", other.path)
-
-
 @pytest.mark.slow
 def test_as_a_process_an_error_is_one_line_on_standard_error() -> None:
     done = as_process(["search", "a.png", "-g", "boots"])
@@ -286,16 +170,3 @@ def test_help_names_every_command(run: Run) -> None:
     output = run("--help").stdout
     commands = ("demo", "index", "search", "calibrate", "evaluate", "serve", "train", "export", "gallery")
     assert [command for command in commands if command not in output] == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["", ".", "../escape", "a/b"])
-def test_nothing_is_indexed_under_a_name_that_is_a_path(
-    fail: Fail, catalog: Path, tmp_path: Path, name: str
-) -> None:
-    assert f"'{name}' is no gallery name" in fail("index", catalog, "-g", name)
-    assert not list(tmp_path.rglob("items.lance"))
-
-
-def test_an_image_that_is_not_there_is_named(fail: Fail, data_dir: Path) -> None:
-    assert "nosuch.jpg" in fail("search", "nosuch.jpg", "-g", "shoes")

@@ -18,8 +18,6 @@ from vicinal.models.embedder import Embedder
 from vicinal.service.comparing.store import ComparisonStore
 from vicinal.service.measuring.matcher import Matcher
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture
 def version(gallery: Gallery, calibrate: Calibrate, embedder: Embedder) -> int:
@@ -32,6 +30,7 @@ def version(gallery: Gallery, calibrate: Calibrate, embedder: Embedder) -> int:
     return made
 
 
+@pytest.mark.slow
 def test_pipelines_are_compared_and_one_is_used(run: Run, data_dir: Path, gallery: Gallery) -> None:
     told = run("compare", "-g", "shoes", "--target", "fpir=20%", "--max-queries", 40).stdout
     assert all(text in told for text in ("recommended", "vicinal use", "FNIR at target", "MAP@R", "AUROC"))
@@ -42,6 +41,7 @@ def test_pipelines_are_compared_and_one_is_used(run: Run, data_dir: Path, galler
     assert "by the settings" in run("use", "-g", "shoes", "--reset").stdout
 
 
+@pytest.mark.slow
 def test_a_version_is_compared_listed_and_activated(
     run: Run, gallery: Gallery, version: int, catalog: Path, embedder: Embedder
 ) -> None:
@@ -60,14 +60,7 @@ def test_a_version_is_compared_listed_and_activated(
     assert Matcher(gallery, embedder).threshold().value == threshold
 
 
-def test_a_recommended_variant_is_used_at_once(run: Run, gallery: Gallery, version: int) -> None:
-    run("compare", "-g", "shoes", version, "--activate")
-    (made,) = ComparisonStore(gallery).history(passes_over_damaged=True)
-    assert gallery.active_version == made.variants[made.recommended].version
-    told = json.loads(run("use", "-g", "shoes", made.id, "--variant", 1, "--json").stdout)
-    assert (told["version"], gallery.active_version) == (version, version)
-
-
+@pytest.mark.slow
 def test_commands_that_are_printed_work_as_they_are(
     run: Run,
     fail: Fail,

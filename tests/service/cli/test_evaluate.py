@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from tests.service.types import Fail, Run
-from vicinal.calibration import opis
 from vicinal.models.bundle import ModelBundle
 from vicinal.training.evaluation import retrieval_metrics
 
@@ -27,6 +26,7 @@ def stored(tmp_path: Path) -> Path:
     return tmp_path / "stored.npz"
 
 
+@pytest.mark.slow
 def test_class_folders_give_a_table(run: Run, catalog: Path, tiny_bundle: ModelBundle) -> None:
     output = run("evaluate", "--data", f"folder:{catalog}").stdout
     assert tiny_bundle.fingerprint in output
@@ -65,74 +65,23 @@ def test_ready_embeddings_are_measured_by_their_roles(run: Run, stored: Path) ->
     assert 0.0 < figures["auroc"] <= 1.0
 
 
-def test_what_takes_long_can_be_left_out(run: Run, stored: Path) -> None:
-    output = run("evaluate", "--embeddings", stored, "--no-nmi", "--no-opis").stdout
-    assert "NMI" not in output
-    assert "OPIS" not in output
-
-
-def test_other_distances_and_another_opis_can_be_asked_for(run: Run, stored: Path) -> None:
-    with np.load(stored) as arrays:
-        embeddings, labels = arrays["embeddings"], arrays["labels"]
-    np.savez(stored, embeddings=embeddings, labels=labels, super_labels=labels // 2)
-    options = ("--opis-of", "precision", "--opis-c", 2, "--opis-frr", 0.1, 0.4, "--no-nmi", "--json")
-    figures = json.loads(run("evaluate", "--embeddings", stored, *options).stdout)["tests"][0]["figures"]
-    found = opis(embeddings, labels, of="precision", c=2.0, frr_range=(0.1, 0.4))
-    assert figures["opis"] == pytest.approx(found.opis, rel=1e-4)
-    output = run("evaluate", "--embeddings", stored, "--distance", "euclidean").stdout
-    for row in ("coarse mAP", "coarse R@1", "by the geometric mean", "AUROC and OPIS are of cosines"):
-        assert row in output
-
-
-def test_several_tests_stand_side_by_side(run: Run, catalog: Path, tmp_path: Path) -> None:
-    (tmp_path / "tests.toml").write_text(
-        f'[[tests]]\nname = "first"\ndataset = {{ kind = "folder", root = "{catalog.name}" }}\n',
-        encoding="utf-8",
-    )
-    arguments = ("--config", "tests.toml", "--data-root", catalog.parent, "--data", f"folder:{catalog}")
-    head = run("evaluate", *arguments, "--no-nmi", "--no-opis").stdout.splitlines()[1]
-    assert head.split() == [catalog.name, "first"]
-
-
-@pytest.mark.slow
-def test_a_figure_that_cannot_be_is_explained(run: Run, tmp_path: Path) -> None:
-    np.savez(tmp_path / "one.npz", embeddings=np.eye(3) + 0.1, labels=["a", "a", "a"])
-    assert (
-        "OPIS is not measured: all embeddings carry one label"
-        in run("evaluate", "--embeddings", "one.npz").stdout
-    )
-
-
 ERRORS = {
     "nothing to measure on": ([], "say what to measure on"),
-    "too much to measure on": (["--embeddings", "a.npz", "--data", "folder:x"], "say what to measure on"),
-    "a bundle beside embeddings": (["tiny", "--embeddings", "a.npz"], "leave out the bundle 'tiny'"),
     "unknown layout": (["--data", "birds:x"], "'birds:x' is no data set"),
     "missing folder": (["--data", "folder:nowhere"], "there is no folder 'nowhere'"),
-    "missing part": (["--data", "cub200:x", "--split", "val"], "'train' or 'test'"),
     "missing bundle": (["nowhere", "--data", "folder:."], "is no model bundle"),
-    "missing config": (["--config", "nowhere.toml"], "there is no configuration"),
-    "missing embeddings": (["--embeddings", "nowhere.npz"], "there is no file"),
     "embeddings that are none": (["--embeddings", "words.txt"], "is no .npz file"),
     "no two images of a label": (["--embeddings", "alone.npz"], "no query has a mate"),
     "an embedding of zeros": (["--embeddings", "zero.npz"], "embedding 1 is zero"),
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("arguments", "reason"), ERRORS.values(), ids=ERRORS.keys())
 def test_an_error_is_one_line(fail: Fail, tmp_path: Path, arguments: list[str], reason: str) -> None:
     (tmp_path / "words.txt").write_text("words", encoding="utf-8")
     np.savez(tmp_path / "alone.npz", embeddings=np.eye(3), labels=[0, 1, 2])
     np.savez(tmp_path / "zero.npz", embeddings=np.diag([1.0, 0.0]), labels=[0, 0])
     assert reason in fail("evaluate", *arguments)
-
-
-def test_an_image_that_cannot_be_used_is_one_line(fail: Fail, tmp_path: Path) -> None:
-    for name in ("a/1.png", "a/2.png"):
-        (tmp_path / "set" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "set" / name).write_bytes(b"words")
-    assert "image 'a/1.png' cannot be used" in fail("evaluate", "--data", "folder:set")
 
 
 def test_without_scikit_learn_the_extra_is_named_before_anything_is_read(

@@ -5,12 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
 from tests.service.types import Fail, Run
-from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.jobs.changes import Patch, patch_items
-from vicinal.indexer.reader import GalleryReader
 
 QUERY = Path("plain") / "view 0.png"
 
@@ -19,7 +14,6 @@ def search(run: Run, catalog: Path, *options: str) -> dict:
     return json.loads(run("search", catalog / QUERY, "-g", "shoes", "--json", *options).stdout)
 
 
-@pytest.mark.slow
 def test_groups_are_calibrated_and_searched_by_their_own_threshold(
     run: Run, data_dir: Path, catalog: Path
 ) -> None:
@@ -43,19 +37,6 @@ def test_a_promise_speaks_of_photos_of_things(run: Run, data_dir: Path) -> None:
     assert "--group-by label" in text or "To improve it" not in text
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("score", ["lme", "learned"])
-def test_a_form_can_be_named(run: Run, data_dir: Path, score: str) -> None:
-    options = ("--group-by", "label", "--group-score", score)
-    record = json.loads(run("calibrate", "-g", "shoes", *options, "--json").stdout)
-    assert record["pipeline"]["group"]["score"] == score
-    listed = run("calibration", "list", "-g", "shoes").stdout
-    assert f"group_by=label group={score}" in listed
-    assert "FNIR" in run("calibration", "dry-run", "0.5", "-g", "shoes", "--group-by", "label").stdout
-    report = run("calibration", "report", record["id"], "-g", "shoes", "-o", "report.html")
-    assert report.exit_code == 0
-
-
 def test_targets_for_pairs_are_refused(fail: Fail, data_dir: Path) -> None:
     said = fail("calibrate", "-g", "shoes", "--group-by", "label", "--target", "far=1%")
     assert "speaks of pairs of photos" in said
@@ -67,31 +48,6 @@ def test_a_key_that_no_item_has_is_refused(fail: Fail, data_dir: Path, catalog: 
     assert "metadata key 'sku'" in fail("search", str(catalog / QUERY), "-g", "shoes", "--group-by", "sku")
 
 
-def test_without_a_threshold_the_command_names_the_calibration(
-    run: Run, data_dir: Path, catalog: Path
-) -> None:
-    text = run("search", catalog / QUERY, "-g", "shoes", "--group-by", "label").stdout
-    assert "vicinal calibrate -g shoes --group-by label" in text
-
-
-@pytest.mark.slow
-def test_items_can_be_grouped_by_a_metadata_key(run: Run, gallery: Gallery, catalog: Path) -> None:
-    items = [item for _, item in GalleryReader(gallery).view().page(None, 100)]
-    patches = {
-        item["id"]: Patch(keeps_label=True, metadata={"sku": f"{item['label']} {n % 2}"})
-        for n, item in enumerate(items)
-    }
-    patch_items(GalleryReader(gallery), patches)
-    run("gallery", "compact", "shoes")
-    record = json.loads(run("calibrate", "-g", "shoes", "--group-by", "sku", "--json").stdout)
-    # The target holds in the mean of both readings, of which this is the stricter.
-    assert record["rates"]["fpir"] <= 0.1
-    answer = search(run, catalog, "--group-by", "sku")
-    assert {one["group"] for one in answer["groups"]} == {"plain 0", "plain 1"}
-    assert {one["n_items"] for one in answer["groups"]} == {3}
-
-
-@pytest.mark.slow
 def test_a_threshold_of_groups_is_set_by_hand_and_taken_back(run: Run, data_dir: Path, catalog: Path) -> None:
     first = json.loads(
         run("calibrate", "-g", "shoes", "--group-by", "label", "--group-score", "mean", "--json").stdout
@@ -103,11 +59,3 @@ def test_a_threshold_of_groups_is_set_by_hand_and_taken_back(run: Run, data_dir:
     assert "group=mean" in answer["pipeline"]
     run("calibration", "rollback", "-g", "shoes", "--group-by", "label")
     assert search(run, catalog, "--group-by", "label")["threshold"]["calibration"] == first["id"]
-
-
-@pytest.mark.slow
-def test_forms_are_compared_and_the_recommended_one_is_named(run: Run, data_dir: Path) -> None:
-    text = run("compare", "-g", "shoes", "--group-by", "label", "--target", "fpir=5%").stdout
-    assert "group_by=label group=max" in text
-    assert "group_by=label group=lme temperature=0.05" in text
-    assert "group=learned" in text

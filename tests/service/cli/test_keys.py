@@ -45,15 +45,6 @@ def test_keys_are_turned_off_by_a_command_alone(run: Run, fail: Fail) -> None:
     assert (store().is_on, store().all()) == (False, {})
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("expires", ["12h", "30d", "8w", "2999-01-31", "2999-01-31T10:00:00+02:00"])
-def test_a_key_may_end(run: Run, expires: str) -> None:
-    made = json.loads(run("keys", "create", "shop", "-s", "search", "--expires", expires, "--json").stdout)
-    assert made["expires_at"] is not None
-    assert store().find(made["key"]) is not None
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [

@@ -10,13 +10,11 @@ from pathlib import Path
 
 import httpx
 import pytest
-from typer.testing import Result
 
 from tests.forks import forked_python
 
 pytestmark = pytest.mark.slow
 
-Run = Callable[..., Result]
 LABELLING = "v1/admin/galleries/shoes/labelling"
 
 
@@ -88,9 +86,3 @@ def test_nobody_else_on_the_machine_gets_in(
 
 def test_a_gallery_that_is_not_there_is_one_line(fail: Callable[..., str]) -> None:
     assert "there is no gallery 'hats'" in fail("label", "-g", "hats", "--no-browser")
-
-
-def test_an_unlabelled_gallery_is_told_of_it(fail: Callable[..., str], run: Run, catalog: Path) -> None:
-    one = next(catalog.rglob("*.png")).parent
-    run("index", one, "--gallery", "bare")
-    assert "by `vicinal label -g NAME`" in fail("calibrate", "-g", "bare")

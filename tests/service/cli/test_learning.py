@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from typer.testing import Result
 
-import vicinal
 from tests.service.kept_searches import View, keep_searches
 from vicinal.indexer.reader import GalleryReader
-from vicinal.models.bundle import ModelBundle
 from vicinal.service.answering.store import KeptSearch, SearchStore
 from vicinal.service.measuring.matcher import Matcher
 
@@ -29,7 +26,6 @@ def confirm(matcher: Matcher, *searches: KeptSearch) -> None:
         SearchStore(matcher.gallery.path).answer(one.id, "label", label=one.candidates[0].label, by="eve")
 
 
-@pytest.mark.slow
 def test_a_command_adds_what_is_agreed_on_and_removes_it_again(
     run: Run, fail: Fail, matcher: Matcher, searches: list[KeptSearch]
 ) -> None:
@@ -61,20 +57,3 @@ def test_a_command_says_why_a_match_was_wrong_and_sets_its_item_aside(
     run("gallery", "set-aside", "shoes", item, "--back")
     assert "no item" in fail("gallery", "set-aside", "shoes", item, "--back")
     assert len(GalleryReader(matcher.gallery).view()) == n
-
-
-@pytest.mark.slow
-def test_a_program_does_the_same(
-    data_dir: Path, tiny_bundle: ModelBundle, matcher: Matcher, searches: list[KeptSearch]
-) -> None:
-    shop = vicinal.open_gallery("shoes", data_dir=data_dir, bundle=tiny_bundle.path, device="cpu", threads=1)
-    confirm(matcher, *searches[:2])
-    assert len(shop.add_searches([searches[0].id]).added) == 1
-    assert len(shop.add_searches(a_label=1).added) == 1
-    assert shop.remove_added(searches[0].id) == f"search-{searches[0].id}"
-    item = searches[0].candidates[0].id
-    assert shop.answer(searches[0].id, wrong=item).why is not None
-    assert shop.set_aside([item], "two shoes") == 1
-    assert [one.id for one in shop.aside] == [item]
-    shop.bring_back(item)
-    assert shop.aside == []

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from tests.service.types import Fail, Run, View
 from vicinal.service.cli import console
-from vicinal.service.cli.console import print_table, progress_bar, say
+from vicinal.service.cli.console import print_table, say
 from vicinal.service.words import visible
 
 TEXTS = [
@@ -35,7 +35,6 @@ TEXTS = [
 PLAIN = ["[new] shoes", "sku:key:0", "tea [/] coffee", "[bold]b[/]", ":smile: hat", "שלום"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize("is_terminal", [False, True])
 def test_lines_and_tables_show_every_text_as_it_is(
@@ -54,24 +53,6 @@ def test_lines_and_tables_show_every_text_as_it_is(
     assert all(one.isprintable() or one in "\n\u200d" for one in said)
 
 
-@pytest.mark.parametrize("text", TEXTS)
-def test_progress_and_its_notes_are_shown_as_they_are(
-    text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for is_terminal in (False, True):
-        monkeypatch.setattr(console.errors, "_force_terminal", is_terminal)
-        monkeypatch.setattr(console.errors, "_width", 40_000)
-        with progress_bar() as update:
-            update(f"Embedding {text}", 1, 2, text)
-        assert visible(text) in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("text", ["plain", "größe 42", "鞋", "👩‍🚀", "می‌خواهم", "C:\\x1b", ""])
-def test_what_can_be_seen_stays_as_it_is(text: str) -> None:
-    assert visible(text) == text
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("text", TEXTS)
 def test_an_error_names_what_it_is_about_as_it_is(fail: Fail, data_dir: Path, text: str) -> None:
     """Blanks are drawn together: an error is one line."""

@@ -71,10 +71,6 @@ def test_a_command_that_went_says_what_to_do_instead() -> None:
     assert "docs/SCALE.md" in found.output
 
 
-def test_the_version_of_a_command_is_no_option() -> None:
-    assert CliRunner().invoke(app, ["search", "--version"]).exit_code == 2
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "expected"),
@@ -89,11 +85,6 @@ def test_bash_completes_commands_and_options(
     words: str, expected: list[str], environment: dict[str, str]
 ) -> None:
     assert completed(words, environment) == expected
-
-
-@pytest.mark.slow
-def test_the_usage_names_the_command_however_it_was_called(environment: dict[str, str]) -> None:
-    assert "Usage: vicinal [OPTIONS] COMMAND" in in_bash("vicinal --help", environment)
 
 
 def loaded_after(lines: str) -> set[str]:
@@ -143,11 +134,6 @@ def test_a_gallery_is_named_in_one_way() -> None:
             assert options in ([], [["--gallery", "-g"]]), words
 
 
-def test_completion_can_be_installed(run: Run) -> None:
-    assert "--install-completion" in run("--help").stdout
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -40,7 +38,6 @@ def ids(gallery: Gallery) -> set[str]:
     return {item["id"] for _, item in GalleryReader(gallery).view().page(None, 1000)}
 
 
-@pytest.mark.slow
 def test_a_source_that_did_not_change_is_one_sentence(run: Run, photos: Path, gallery: Gallery) -> None:
     lines = run("index", photos, "-g", "shop").stdout.splitlines()[1:]
     assert [line for line in lines if not line.startswith("  ")] == [
@@ -94,7 +91,6 @@ def test_parts_of_a_source_that_were_not_read_are_in_the_summary_and_in_the_repo
     assert json.loads(run("gallery", "add", "shop", source, "--json").stdout)["unread"] == dict([found])
 
 
-@pytest.mark.slow
 def test_what_became_of_the_items_is_counted(run: Run, photos: Path, gallery: Gallery, view: View) -> None:
     view(20, 0).save(photos / "new.png")
     view(21, 0).save(photos / "1.png")
@@ -136,20 +132,6 @@ def test_removed_items_are_left_out_and_restored(
     assert len(ids(gallery)) == 8
 
 
-@pytest.mark.slow
-def test_many_missing_items_are_named_by_the_first(run: Run, photos: Path, gallery: Gallery) -> None:
-    for number in range(5):
-        (photos / f"{number}.png").unlink()
-    output = run("index", photos, "-g", "shop").stdout
-    assert (
-        "5 items of this source are gone: 'photos/0.png', 'photos/1.png', 'photos/2.png' and 2 more; "
-        "remove them with --delete"
-    ) in output
-    found = json.loads(run("index", photos, "-g", "shop", "--json").stdout)
-    assert (found["is_new"], found["counts"]) == (False, {"unchanged": 3, "missing": 5})
-    assert len(found["missing"]) == 5
-
-
 @pytest.fixture
 def others(tmp_path: Path, gallery: Gallery, view: View) -> Path:
     """Another folder of the same name, with two other pictures under known names and one under a new."""
@@ -160,7 +142,6 @@ def others(tmp_path: Path, gallery: Gallery, view: View) -> Path:
     return folder
 
 
-@pytest.mark.slow
 def test_other_pictures_under_known_ids_are_refused_in_one_sentence(
     fail: Fail, others: Path, gallery: Gallery
 ) -> None:
@@ -172,7 +153,6 @@ def test_other_pictures_under_known_ids_are_refused_in_one_sentence(
     assert gallery.activation == before
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("option", "counts", "n_items"),
     [
@@ -186,62 +166,3 @@ def test_the_advice_of_a_refusal_helps(
 ) -> None:
     result = json.loads(run("index", others, "-g", "shop", *option, "--json").stdout)
     assert (result["counts"], result["n_items"], len(ids(gallery))) == (counts, n_items, n_items)
-
-
-@pytest.mark.slow
-def test_what_was_added_by_gallery_add_is_known_to_index(
-    run: Run, others: Path, gallery: Gallery, view: View
-) -> None:
-    run("gallery", "add", "shop", others, "--prefix", "more", "--label", "boots")
-    view(50, 0).save(others / "0.png")
-    result = json.loads(run("index", others, "-g", "shop", "--prefix", "more", "--json").stdout)
-    assert result["counts"] == {"changed": 1, "unchanged": 2}
-    view_now = GalleryReader(gallery).view()
-    items = {item["id"]: item["label"] for _, item in view_now.page(None, 1000)}
-    assert [items[f"more/{number}.png"] for number in (0, 1, 9)] == ["boots"] * 3
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["--delete"], "--delete is about a source: name it"),
-        (["--restore"], "--restore is about a source: name it"),
-        (["photos", "--replace", "--skip"], "--replace and --skip exclude each other"),
-    ],
-)
-def test_options_that_make_no_sense(
-    fail: Fail, gallery: Gallery, arguments: list[str], sentence: str
-) -> None:
-    assert sentence in fail("index", "-g", "shop", *arguments)
-
-
-@pytest.mark.slow
-def test_nothing_is_deleted_while_a_folder_cannot_be_read(
-    fail: Fail, run: Run, photos: Path, gallery: Gallery, monkeypatch: pytest.MonkeyPatch, view: View
-) -> None:
-    (photos / "inside").mkdir()
-    view(40, 0).save(photos / "inside" / "a.png")
-    run("index", photos, "-g", "shop")
-    before, scandir = ids(gallery), os.scandir
-
-    def closed(path: Any) -> object:
-        if str(path).endswith("/inside"):
-            raise PermissionError(13, "Permission denied")
-        return scandir(path)
-
-    monkeypatch.setattr(os, "scandir", closed)
-    assert "1 part of the source cannot be read, the first 'inside'" in fail(
-        "index", photos, "-g", "shop", "--delete"
-    )
-    run("index", photos, "-g", "shop")
-    assert ids(gallery) == before
-
-
-@pytest.mark.slow
-def test_without_a_source_nothing_is_embedded_again_by_the_same_bundle(
-    run: Run, gallery: Gallery, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("vicinal.indexer.jobs.embedding_run.prepare_item", None)
-    result = json.loads(run("index", "-g", "shop", "--index", "HNSW8", "--json").stdout)
-    assert (result["index"], result["n_embedded"], result["n_items"]) == ("HNSW8", 0, 8)

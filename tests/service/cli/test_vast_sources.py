@@ -13,6 +13,8 @@ import pytest
 
 from tests.service.types import Fail, Run
 
+pytestmark = pytest.mark.slow
+
 _VAST = 10 * 2**30
 
 
@@ -34,7 +36,6 @@ def vast(path: Path, head: bytes = b"") -> Path:
     return path
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("little_memory")
 @pytest.mark.parametrize(
     ("name", "head", "sentence"),

@@ -47,23 +47,6 @@ def test_a_client_searches_another_gallery_at_once(client: TestClient) -> None:
     assert [one["name"] for one in client.get("/v1/galleries").json()["galleries"]] == ["boots", "shoes"]
 
 
-def test_live_changes_and_items_are_reached_by_it(client: TestClient) -> None:
-    client.put("/v1/aliases/shop", json={"gallery": "shoes"})
-    item = client.get("/v1/galleries/shop/items").json()["items"][0]["id"]
-    assert client.get(f"/v1/galleries/shop/thumbnails/{item}").status_code == 200
-    patched = client.patch(f"/v1/galleries/shop/items/{item}", json={"label": "new"})
-    assert (patched.status_code, patched.json()["label"]) == (200, "new")
-    assert client.get(f"/v1/galleries/shoes/items/{item}").json()["label"] == "new"
-
-
-@pytest.mark.slow
-def test_an_id_that_reads_like_an_alias_stays(client: TestClient) -> None:
-    client.put("/v1/aliases/shop", json={"gallery": "shoes"})
-    answer = client.get("/v1/galleries/boots/items/shop")
-    assert (answer.status_code, answer.json()["type"].rsplit(":", 1)[-1]) == (404, "item-not-found")
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("alias", "gallery", "status", "kind"),
     [
@@ -90,11 +73,6 @@ def test_a_gallery_goes_only_when_no_client_knows_it_by_another_name(client: Tes
     assert client.delete("/v1/aliases/shop").status_code == 404
     assert client.get("/v1/galleries/shop").status_code == 404
     assert client.delete("/v1/galleries/shoes", params={"confirm": "shoes"}).status_code == 204
-
-
-def test_making_a_gallery_under_an_alias_finds_the_one_that_is_there(client: TestClient) -> None:
-    client.put("/v1/aliases/shop", json={"gallery": "shoes"})
-    assert client.put("/v1/galleries/shop").json()["name"] == "shoes"
 
 
 def test_jobs_are_told_by_the_gallery(client: TestClient, data_dir: Path) -> None:

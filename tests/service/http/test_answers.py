@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-import threading
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +14,7 @@ from tests.service.types import MakeSettings
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.transfer.moving import copy_gallery
 from vicinal.models.embedder import Embedder
-from vicinal.service.answering import keeper
-from vicinal.service.answering.store import KeptSearch, SearchStore, new_search_id
+from vicinal.service.answering.store import KeptSearch, SearchStore
 from vicinal.service.http.app import create_app
 from vicinal.service.keys import KeyStore
 from vicinal.service.measuring.matcher import Matcher
@@ -81,35 +77,6 @@ def test_of_many_answers_those_that_can_be_kept_are(web: TestClient, searches: l
 
 
 @pytest.mark.parametrize(
-    "answers", [[], [{"search_id": "0" * 32}], [{"search_id": "0" * 32, "absent": True}] * 201]
-)
-def test_many_answers_that_make_no_sense_are_refused(web: TestClient, answers: list[dict[str, Any]]) -> None:
-    assert (
-        web.post(ANSWERS.replace("/answers", "/answer-batches"), json={"answers": answers}).status_code == 422
-    )
-
-
-def test_pictures_and_pages_of_kept_searches(web: TestClient, searches: list[KeptSearch]) -> None:
-    page = told(web.get(f"{ADMIN}/searches", params={"size": 5}))
-    assert len(page["searches"]) == 5
-    assert len(told(web.get(f"{ADMIN}/searches", params={"after": page["next"]}))["searches"]) == 7
-    picture = web.get(f"{ADMIN}/searches/{searches[0].id}/image")
-    assert picture.headers["content-type"] == "image/jpeg"
-    assert picture.headers["cache-control"] == "no-store"
-    assert picture.content.startswith(b"\xff\xd8")
-    for path in ("", "/image"):
-        assert web.get(f"{ADMIN}/searches/gone{path}").status_code == 404
-
-
-def test_a_search_without_a_picture_says_so(web: TestClient, matcher: Matcher) -> None:
-    store = SearchStore(matcher.gallery.path)
-    one = replace(store.searches()[0], id="e" * 32)
-    store.keep([(one, None)], most=10, days=30.0)
-    response = web.get(f"{ADMIN}/searches/{one.id}/image")
-    assert (response.status_code, "was for an embedding" in response.text) == (404, True)
-
-
-@pytest.mark.parametrize(
     ("body", "status", "reason"),
     [
         ({"absent": True}, 404, "it was not kept, or has gone with its age"),
@@ -130,16 +97,6 @@ def test_what_cannot_be_said_is_refused(
     response = web.post(ANSWERS, json={"search_id": search, **body})
     assert (response.status_code, reason in response.json()["detail"]) == (status, True), response.text
     assert told(web.get(f"{ADMIN}/searches/{searches[0].id}"))["answers"] == []
-
-
-def test_the_nearest_labels_stand_in_the_problem_and_can_be_looked_for(
-    web: TestClient, searches: list[KeptSearch]
-) -> None:
-    refused = web.post(ANSWERS, json={"search_id": searches[0].id, "label": "red show"}).json()
-    assert (refused["type"], refused["nearest"]) == ("urn:vicinal:problem:label-unknown", ["red shoe"])
-    found = told(web.get("/v1/galleries/shoes/labels", params={"like": "shoe"}))
-    assert found["labels"] == [{"label": "red shoe", "n_items": 6}]
-    assert len(told(web.get("/v1/galleries/shoes/labels"))["labels"]) == 10
 
 
 @pytest.fixture
@@ -195,25 +152,6 @@ def test_persons_are_their_keys_and_take_back_their_own(
     assert told(web.get(f"{ADMIN}/searches/{search}", headers=keys["owner"]))["answers"] == []
 
 
-def test_what_is_said_stands_in_the_audit_log(
-    web: TestClient, searches: list[KeptSearch], keys: dict[str, dict[str, str]], data_dir: Path
-) -> None:
-    told(web.post(ANSWERS, json={"search_id": searches[0].id, "absent": True}, headers=keys["eve"]))
-    lines = [json.loads(line) for line in (data_dir / "audit" / "audit.jsonl").read_text().splitlines()]
-    (line,) = (one for one in lines if one["route"] == "/v1/galleries/{gallery}/answers")
-    assert (line["who"].split()[0], line["method"], line["status"]) == ("eve", "POST", 200)
-    assert line["search"] == searches[0].id
-
-
-def test_a_page_of_another_site_says_nothing(web: TestClient, searches: list[KeptSearch]) -> None:
-    body = {"search_id": searches[0].id, "absent": True}
-    assert web.post(ANSWERS, json=body, headers={"Origin": "https://evil.example"}).status_code == 403
-
-
-def test_a_large_body_is_refused(web: TestClient) -> None:
-    assert web.post(ANSWERS, content=b" " * (5 * 2**20)).status_code == 413
-
-
 def test_a_search_that_is_kept_can_be_answered_by_the_id_in_its_answer(
     data_dir: Path, make_settings: MakeSettings, view: View, encode: Any, embedder: Embedder
 ) -> None:
@@ -224,40 +162,3 @@ def test_a_search_that_is_kept_can_be_answered_by_the_id_in_its_answer(
         assert [one.id for one in store.searches()] == [answer["search_id"]]
         given = told(web.post(ANSWERS, json={"search_id": answer["search_id"], "label": "plain"}))
         assert given["label"] == "plain"
-
-
-def test_an_answer_waits_for_a_search_that_another_process_is_about_to_keep(
-    web: TestClient, matcher: Matcher
-) -> None:
-    store = SearchStore(matcher.gallery.path)
-    late = replace(store.searches()[0], id=new_search_id())
-    asked = threading.Event()
-
-    def keep_it() -> None:
-        asked.wait()
-        store.keep([(late, None)], most=100, days=30.0)
-
-    thread = threading.Thread(target=keep_it)
-    thread.start()
-    has = SearchStore.has
-
-    def looked(self: SearchStore, search_id: str) -> bool:
-        found = has(self, search_id)
-        asked.set()
-        return found
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SearchStore, "has", looked)
-        patch.setattr(keeper, "_LONGEST_WAIT", 60.0)
-        given = told(web.post(ANSWERS, json={"search_id": late.id, "absent": True}))
-    thread.join()
-    assert given["search_id"] == late.id
-
-
-def test_nobody_waits_for_a_search_that_came_long_ago(
-    web: TestClient, matcher: Matcher, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It has gone, and does not come any more."""
-    monkeypatch.setattr(SearchStore, "has", lambda *_: pytest.fail("looked for"))
-    response = web.post(ANSWERS, json={"search_id": "2" * 32, "absent": True})
-    assert response.status_code == 404

@@ -38,7 +38,6 @@ def lines(settings: Settings) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-@pytest.mark.slow
 def test_a_change_is_noted_with_who_what_and_from_where(
     client: TestClient, settings: Settings, view: View, encode: Encode
 ) -> None:

@@ -19,8 +19,6 @@ from vicinal.service.http.app import create_app
 from vicinal.service.search.pipeline import Pipeline, Rerank
 from vicinal.service.settings import Settings
 
-pytestmark = pytest.mark.slow
-
 SHOES = "/v1/galleries/shoes"
 ADMIN = "/v1/admin/galleries/shoes"
 COMPARISONS = f"{ADMIN}/comparisons"
@@ -80,8 +78,9 @@ def search(client: TestClient, picture: Any) -> dict[str, Any]:
     return answer.json()
 
 
+@pytest.mark.slow
 def test_a_version_is_compared_activated_and_rolled_back(
-    client: TestClient, worker: None, picture: Any, shoes: Gallery
+    client: TestClient, picture: Any, shoes: Gallery
 ) -> None:
     """Never an answer that joins the version of one bundle with the threshold of the other."""
     first, before = shoes.active_version, search(client, picture)
@@ -104,8 +103,9 @@ def test_a_version_is_compared_activated_and_rolled_back(
     assert back["threshold"]["calibration"] == before["threshold"]["calibration"]
 
 
+@pytest.mark.slow
 def test_a_version_that_holds_the_conditions_is_activated_with_its_calibration(
-    client: TestClient, worker: None, picture: Any
+    client: TestClient, picture: Any
 ) -> None:
     conditions = {**GENEROUS, "needs_calibration": True}
     body = {"bundle": "other", "source": "photos", "prefix": "", "activate_if": conditions}
@@ -119,20 +119,9 @@ def test_a_version_that_holds_the_conditions_is_activated_with_its_calibration(
     assert kept["decision"] == job["result"]["decision"]
 
 
-def test_a_version_that_holds_them_not_waits_with_the_reason(
-    client: TestClient, worker: None, shoes: Gallery
-) -> None:
-    first = shoes.active_version
-    job = finished(client, REINDEX, {"index": "HNSW8", "activate_if": {"flipped_at_most": 0.01}})
-    assert (job["state"], job["result"]["is_active"], shoes.active_version) == ("succeeded", False, first)
-    decision = job["result"]["decision"]
-    # Nothing flipped, but with ten labels that does not show that it is less than one in a hundred.
-    assert decision["activate"] is False
-    assert "above the 1 % allowed" in decision["reason"]
-
-
+@pytest.mark.slow
 def test_live_changes_made_during_the_comparison_are_kept(
-    client: TestClient, app: FastAPI, worker: None, monkeypatch: pytest.MonkeyPatch, shoes: Gallery
+    client: TestClient, app: FastAPI, monkeypatch: pytest.MonkeyPatch, shoes: Gallery
 ) -> None:
     """The version that is activated is not the compared one, but that with the changes."""
     import vicinal.service.operations.reindex as module
@@ -153,81 +142,6 @@ def test_live_changes_made_during_the_comparison_are_kept(
     assert (body["n_items"], body["calibration"]["id"]) == (59, f"{job['id']}-1")
 
 
-def test_a_version_is_compared_on_its_own_with_pictures_and_another_target(
-    client: TestClient, worker: None, shoes: Gallery
-) -> None:
-    job = finished(client, REINDEX, WAITING)
-    version = job["result"]["version"]
-    body = {"versions": [version], "pictures": "photos", "target": "fnir=20%", "max_queries": 20}
-    second = finished(client, COMPARISONS, body)
-    assert (second["state"], second["problem"]) == ("succeeded", None)
-    comparison = client.get(f"{COMPARISONS}/{second['id']}").json()
-    assert (comparison["id"], comparison["n_queries"]) == (second["id"], 20)
-    new = comparison["variants"][1]
-    assert new["flips"]["pictures"]["n"] == 60
-    assert new["calibration"]["target"] == {"rate": "fnir", "value": 0.2, "sure": None}
-    # Both are kept.
-    assert [one["id"] for one in client.get(COMPARISONS).json()] == [second["id"], job["id"]]
-
-
-def test_versions_tell_their_comparison_in_one_line(client: TestClient, worker: None) -> None:
-    job = finished(client, REINDEX, WAITING)
-    new, old = client.get(f"{SHOES}/versions").json()["versions"]
-    assert old["comparison"] is None
-    assert new["comparison"] == job["result"]["summaries"][str(new["version"])]
-    assert new["comparison"].startswith(f"against {old['version']}, R@1 ")
-
-
-def test_what_was_never_compared_is_not_found(client: TestClient) -> None:
-    answer = client.get(f"{COMPARISONS}/none")
-    assert (answer.status_code, answer.json()["type"].rpartition(":")[2]) == (404, "comparison-not-found")
-    answer = client.post(COMPARISONS, json={"versions": [999]})
-    assert (answer.status_code, answer.json()["type"].rpartition(":")[2]) == (404, "version-not-found")
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        {"target": "fpir"},
-        {"max_queries": 0},
-        {"queries": "../data"},
-        {"pictures": "../data"},
-        {"color": 1},
-        {"pipelines": {"k": [1]}},
-        {"pipelines": {"rerank": ["off"]}},
-        {"embeddings": [[1.0]]},
-        {"queries": "photos", "embeddings": [[1.0]], "labels": ["a"]},
-    ],
-)
-def test_options_that_make_no_sense_are_refused(client: TestClient, body: dict[str, Any]) -> None:
-    assert client.post(COMPARISONS, json=body).status_code == 422
-    assert client.get("/v1/jobs").json() == {"jobs": []}
-
-
-def test_the_active_version_is_not_compared_with_itself(client: TestClient, shoes: Gallery) -> None:
-    refused = client.post(COMPARISONS, json={"versions": [shoes.active_version]})
-    assert (refused.status_code, "is the active one" in refused.json()["detail"]) == (422, True)
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        {"activate_if": {}},
-        {"activate_if": {"flipped_at_most": 2}},
-        {"activate_if": {"map_drop": 0.1}},
-        {"activate_if": GENEROUS, "activate": "manual"},
-        {"comparison": {"versions": [1]}},
-    ],
-)
-def test_conditions_that_cannot_decide_are_refused(client: TestClient, body: dict[str, Any]) -> None:
-    assert client.post(REINDEX, json=body).status_code == 422
-
-
-def test_a_new_gallery_has_nothing_to_hold_conditions_against(client: TestClient) -> None:
-    body = {"source": "photos", "activate_if": GENEROUS}
-    assert client.post("/v1/admin/galleries/hats/reindex", json=body).status_code == 404
-
-
 @pytest.mark.parametrize(("method", "path"), [("post", ""), ("get", ""), ("get", "/some")])
 def test_comparisons_are_the_administrators(
     settings: Settings, make_settings: MakeSettings, method: str, path: str
@@ -244,9 +158,7 @@ def searched(client: TestClient, **options: Any) -> tuple[str, str, float | None
     return answer["pipeline"], answer["pipeline_source"], answer["threshold"]["value"]
 
 
-def test_a_pipeline_and_its_threshold_come_into_force_at_once(
-    client: TestClient, worker: None, shoes: Gallery
-) -> None:
+def test_a_pipeline_and_its_threshold_come_into_force_at_once(client: TestClient, shoes: Gallery) -> None:
     before = searched(client)
     job = finished(client, COMPARISONS, {"target": "fpir=20%", "pipelines": PIPELINES})
     assert (job["state"], job["problem"]) == ("succeeded", None)
@@ -273,18 +185,3 @@ def test_a_pipeline_and_its_threshold_come_into_force_at_once(
     assert client.get(f"{ADMIN}/pipeline").json() == activated
     assert client.delete(f"{ADMIN}/pipeline").json()["source"] == "settings"
     assert searched(client) == before
-
-
-def test_queries_can_come_as_embeddings(client: TestClient, worker: None, shoes: Gallery) -> None:
-    snapshot = shoes.snapshot()
-    body = {
-        "target": "fpir=20%",
-        "pipelines": PIPELINES,
-        "embeddings": snapshot.embeddings.tolist(),
-        "labels": snapshot.labels.tolist(),
-    }
-    job = finished(client, COMPARISONS, body)
-    assert (job["state"], job["problem"]) == ("succeeded", None)
-    comparison = client.get(f"{COMPARISONS}/{job['id']}").json()
-    assert comparison["variants"][1]["calibration"]["source"] == "queries"
-    assert not (shoes.calibrations_path / "uploads" / job["id"]).exists()

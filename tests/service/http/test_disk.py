@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.disks import blank, full, mounted
+from tests.disks import full, mounted
 from tests.service.types import Encode, MakeSettings, View
 from vicinal.service.http.app import create_app
 from vicinal.service.http.state import state_of
+
+pytestmark = pytest.mark.slow
 
 SHOES = "/v1/galleries/shoes"
 
@@ -54,7 +56,6 @@ def picture(view: View, encode: Encode) -> bytes:
     return encode(view(50, 0))
 
 
-@pytest.mark.slow
 def test_a_full_disk_refuses_changes_and_answers_searches(
     client: TestClient, disk: Path, picture: bytes
 ) -> None:
@@ -66,7 +67,6 @@ def test_a_full_disk_refuses_changes_and_answers_searches(
     assert client.delete(f"{SHOES}/items/plain/view 1.png").status_code == 204
 
 
-@pytest.mark.slow
 def test_items_can_be_removed_while_the_disk_is_full(client: TestClient, disk: Path, picture: bytes) -> None:
     reserve = disk / "data" / "galleries" / ".reserve"
     assert client.delete(f"{SHOES}/items/plain/view 1.png").status_code == 204
@@ -86,7 +86,6 @@ def test_items_can_be_removed_while_the_disk_is_full(client: TestClient, disk: P
         refused(client, picture)
 
 
-@pytest.mark.slow
 def test_a_read_only_disk_refuses_changes_and_answers_searches(
     client: TestClient, disk: Path, picture: bytes
 ) -> None:
@@ -110,12 +109,3 @@ def test_a_compaction_that_finds_no_room_says_so(client: TestClient, disk: Path)
     state = client.get(f"{SHOES}/compaction").json()
     assert (state["n_changes"], state["problem"]) == (0, None)
     assert state["version"] == client.get(SHOES).json()["version"]
-
-
-def test_a_damaged_live_change_is_a_problem_and_no_answer(client: TestClient, disk: Path) -> None:
-    client.patch(f"{SHOES}/items/plain/view 1.png", json={"label": "other"})
-    data = disk / "data" / "galleries" / "shoes" / "items.lance" / "data"
-    blank(max(data.iterdir(), key=lambda path: path.stat().st_mtime_ns), 0.0)
-    opened_again = TestClient(create_app(state_of(client.app).settings))
-    answer = opened_again.post(f"{SHOES}/search", json={"item_id": "plain/view 0.png"})
-    assert (answer.status_code, answer.json()["type"]) == (503, "urn:vicinal:problem:gallery-files-damaged")

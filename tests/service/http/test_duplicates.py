@@ -20,7 +20,6 @@ from vicinal.indexer.sources import read_source
 from vicinal.models.embedder import Embedder
 from vicinal.service.http.app import create_app
 from vicinal.service.http.state import state_of
-from vicinal.service.jobs.worker import JobWorker
 
 DUPLICATES = "/v1/admin/galleries/album/duplicates"
 ITEMS = "/v1/galleries/album/items"
@@ -54,10 +53,8 @@ def looked_through(
     data = tmp_path_factory.mktemp("looked through")
     shutil.copytree(album_dir / "galleries", data / "galleries")
     app = create_app(make_settings(data))
-    state, client = state_of(app), TestClient(app)
-    with JobWorker(state.jobs, state.kinds, heartbeat_seconds=0.5):
-        job = wait_for_job(client, client.post(DUPLICATES, json={}))
-    state.jobs.queue.close()
+    client = TestClient(app)
+    job = wait_for_job(client, client.post(DUPLICATES, json={}))
     assert (job["state"], job["problem"]) == ("succeeded", None)
     return data / "galleries" / "album" / "duplicates", str(job["result"]["duplicates"])
 
@@ -80,19 +77,6 @@ def test_a_job_finds_them_and_the_items_can_be_removed(client: TestClient, recor
     assert client.post(f"{ITEMS}/delete", json={"ids": copies}).json()["n_items"] == 80 - len(copies)
 
 
-@pytest.mark.slow
-def test_groups_come_page_by_page(client: TestClient, record_id: str) -> None:
-    whole = client.get(f"{DUPLICATES}/{record_id}").json()
-    groups, after = [], 0
-    while after is not None:
-        page = client.get(f"{DUPLICATES}/{record_id}", params={"after": after, "size": 7}).json()
-        assert len(page["groups"]) <= 7
-        assert page["n_groups"] == whole["n_groups"]
-        groups += page["groups"]
-        after = page["next"]
-    assert groups == whole["groups"]
-
-
 def left(client: TestClient, record_id: str) -> set[frozenset[str]]:
     """Pairs of a record that are still called copies."""
     page = client.get(f"{DUPLICATES}/{record_id}", params={"left": True, "size": 1000}).json()
@@ -104,7 +88,7 @@ def left(client: TestClient, record_id: str) -> set[frozenset[str]]:
 
 @pytest.mark.slow
 def test_what_was_called_no_copy_is_none_at_once_and_in_the_next_look(
-    client: TestClient, record_id: str, worker: None
+    client: TestClient, record_id: str
 ) -> None:
     before = left(client, record_id)
     group = next(
@@ -129,105 +113,6 @@ def test_what_was_called_no_copy_is_none_at_once_and_in_the_next_look(
     assert (again.status_code, again.json()["type"]) == (404, "urn:vicinal:problem:verdict-not-found")
 
 
-@pytest.mark.slow
-def test_what_has_gone_is_not_left(client: TestClient, record_id: str) -> None:
-    before = left(client, record_id)
-    groups = client.get(f"{DUPLICATES}/{record_id}").json()["groups"]
-    (kept, copy) = groups[0]["kept"]["id"], groups[1]["copies"][0]["id"]
-    client.post(f"{ITEMS}/delete", json={"ids": [kept, copy]}).raise_for_status()
-    assert left(client, record_id) == {one for one in before if not one & {kept, copy}}
-
-
-@pytest.mark.slow
-def test_files_of_the_same_bytes_are_copies_whatever_is_said(
-    client: TestClient, record_id: str, app: FastAPI
-) -> None:
-    groups = client.get(f"{DUPLICATES}/{record_id}").json()["groups"]
-    kept, copy = next(
-        (one["kept"], one["copies"][0]) for one in groups if one["copies"][0]["kinds"] == ["exact"]
-    )
-    refused = client.post(f"{DUPLICATES}/verdicts", json={"first": kept["id"], "others": [copy["id"]]})
-    assert (refused.status_code, "have the same bytes" in refused.json()["detail"]) == (422, True)
-    unknown = client.post(f"{DUPLICATES}/verdicts", json={"first": kept["id"], "others": ["hat"]})
-    assert (unknown.status_code, unknown.json()["type"]) == (404, "urn:vicinal:problem:item-not-found")
-    assert client.get(f"{DUPLICATES}/verdicts").json() == []
-
-
-@pytest.mark.slow
-def test_damaged_verdicts_say_what_helps(client: TestClient, record_id: str, app: FastAPI) -> None:
-    path = state_of(app).settings.gallery_path("album") / "duplicates" / "verdicts.json"
-    path.write_text("{")
-    answer = client.get(f"{DUPLICATES}/{record_id}", params={"left": True})
-    assert (answer.status_code, "or remove it" in answer.json()["detail"]) == (500, True)
-    # What does not rest on them is there.
-    assert client.get(f"{DUPLICATES}/{record_id}").status_code == 200
-    assert [one["id"] for one in client.get(DUPLICATES).json()] == [record_id]
-
-
-@pytest.mark.slow
-def test_a_job_says_how_much_there_is_to_compare(client: TestClient, worker: None) -> None:
-    job = wait_for_job(client, client.post(DUPLICATES, json={}))
-    lines = [one["text"] for one in client.get(f"/v1/jobs/{job['id']}/log").json()["lines"]]
-    (plan,) = [one for one in lines if "comparisons of 70 photos take about" in one]
-    progress = job["progress"]
-    assert plan.startswith(f"{progress['stage_total']:,} comparisons") or progress["stage"] == "keep"
-    assert lines.index("compare") < lines.index(plan)
-
-
-@pytest.mark.slow
-def test_exact_copies_alone(client: TestClient, worker: None) -> None:
-    job = wait_for_job(client, client.post(DUPLICATES, json={"near": False}))
-    assert (job["result"]["n_exact"], job["result"]["n_near"]) == (10, 0)
-
-
-@pytest.mark.slow
-def test_records_are_listed_without_their_groups(client: TestClient, record_id: str) -> None:
-    (listed,) = client.get(DUPLICATES).json()
-    assert (listed["id"], "groups" in listed) == (record_id, False)
-    assert "copies made of" in listed["sentence"]
-
-
-@pytest.mark.slow
-def test_of_many_records_the_newest_are_kept(client: TestClient, worker: None) -> None:
-    ids = []
-    for _ in range(11):
-        job = wait_for_job(client, client.post(DUPLICATES, json={"near": False}))
-        ids.append(job["result"]["duplicates"])
-    listed = [one["id"] for one in client.get(DUPLICATES).json()]
-    assert (len(listed), set(listed) <= set(ids)) == (10, True)
-    assert client.get(f"{DUPLICATES}/{min(ids)}").status_code == 404
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["nothing", "..", "a b", "x" * 99])
-def test_an_unknown_record_is_named_as_such(client: TestClient, name: str) -> None:
-    for path in (f"{DUPLICATES}/{name}", f"{DUPLICATES}/{name}/report"):
-        answer = client.get(path)
-        assert answer.status_code == 404
-
-
-@pytest.mark.slow
-def test_a_damaged_record_is_passed_over(client: TestClient, record_id: str, app: FastAPI) -> None:
-    folder = state_of(app).settings.gallery_path("album") / "duplicates"
-    (folder / "99999999-000000-aaaa.json").write_text("{")
-    assert [one["id"] for one in client.get(DUPLICATES).json()] == [record_id]
-    answer = client.get(f"{DUPLICATES}/99999999-000000-aaaa")
-    assert (answer.status_code, answer.json()["type"]) == (404, "urn:vicinal:problem:duplicates-not-found")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "body", [{"precision": 1.0}, {"precision": 0.2}, {"nearly": True}, {"seed": -1}, {"seed": False}]
-)
-def test_what_makes_no_sense_is_refused(client: TestClient, body: dict[str, object]) -> None:
-    assert client.post(DUPLICATES, json=body).status_code == 422
-
-
-def test_a_gallery_that_is_not_there_is_refused(client: TestClient) -> None:
-    assert client.post(DUPLICATES.replace("album", "nowhere"), json={}).status_code == 404
-
-
-@pytest.mark.slow
 def test_the_page_loads_nothing_and_shows_what_is_left(client: TestClient, record_id: str) -> None:
     """Also after photos of it were removed, and whatever their names are."""
     answer = client.get(f"{DUPLICATES}/{record_id}/report")

@@ -6,8 +6,6 @@ import json
 import shutil
 from pathlib import Path
 
-import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -16,20 +14,13 @@ from starlette.testclient import TestClient
 from tests.indexer.filters.hostile import NO_FILTERS
 from tests.service.pipelines import CONTEXTUAL
 from tests.service.types import Calibrate, View
-from vicinal.indexer.errors import FilterError
-from vicinal.indexer.filters import Filter
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.graph.neighbor_graph import NeighborGraph
 from vicinal.indexer.jobs.changes import Patch, patch_items, remove_items
 from vicinal.indexer.reader import GalleryReader
-from vicinal.indexer.storage.item_table import as_fixed_lists
-from vicinal.indexer.views import view as view_module
 from vicinal.models.embedder import Embedder
-from vicinal.models.similarity import normalize
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.search.answers import Answer
 from vicinal.service.search.pipeline import Pipeline, Rerank
-from vicinal.service.search.scorer import Scorer
 
 FILTERS = {
     "label = 'plain'": lambda item: item["label"] == "plain",
@@ -82,7 +73,6 @@ def ranked(answer: Answer) -> list[tuple[str, float]]:
     return [(one.id, one.score) for one in answer.candidates]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("pipeline", PIPELINES, ids=lambda one: one.key)
 @pytest.mark.parametrize("expression", FILTERS)
 def test_a_filtered_answer_is_the_unfiltered_one_restricted(
@@ -99,7 +89,6 @@ def test_a_filtered_answer_is_the_unfiltered_one_restricted(
         assert part.n_searched == len(kept)
 
 
-@pytest.mark.slow
 @settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(limit=st.integers(1, 30), expression=st.sampled_from(sorted(FILTERS)))
 def test_the_limit_is_one_of_filtered_items(priced: Matcher, view: View, limit: int, expression: str) -> None:
@@ -126,24 +115,6 @@ def test_an_item_leaves_itself_out_under_a_filter_too(priced: Matcher) -> None:
     assert "plain/view 0.png" not in {one.id for one in answer.candidates}
 
 
-@pytest.mark.slow
-def test_a_filter_sees_the_state_that_is_searched(priced: Matcher, view: View, tmp_path: Path) -> None:
-    gallery = Gallery.open(Path(shutil.copytree(priced.gallery.path, tmp_path / "shoes")))
-    priced = Matcher(gallery, priced.embedder, view=GalleryReader(gallery).view())
-    found = priced.search(images=[view(6, 9)], filter="label = 'boots'")[0]
-    patch_items(GalleryReader(priced.gallery), {"plain/view 1.png": Patch(label="boots")})
-    held = priced.search(images=[view(6, 9)], filter="label = 'boots'")[0]
-    fresh = Matcher(priced.gallery, priced.embedder).search(images=[view(6, 9)], filter="label = 'boots'")[0]
-    assert (found.candidates, held.candidates) == ([], [])
-    assert [one.id for one in fresh.candidates] == ["plain/view 1.png"]
-
-
-def test_a_wrong_filter_says_why(priced: Matcher, view: View) -> None:
-    with pytest.raises(FilterError, match=r"did you mean `metadata\.price`"):
-        priced.search(images=[view(6, 9)], filter="price < 3")
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("expression", "note"),
     [
@@ -162,15 +133,6 @@ def test_a_filter_that_leaves_few_items_is_noted_and_makes_nothing_stale(
     assert (threshold.note is None) == (note is None)
 
 
-def test_a_filter_says_nothing_of_a_rate_that_nobody_claimed(
-    gallery: Gallery, embedder: Embedder, view: View
-) -> None:
-    matcher = Matcher(gallery, embedder)
-    matcher.thresholds.set_by_hand(matcher.pipeline, 0.3)
-    threshold = matcher.search(images=[view(5, 9)], filter="label = '鞋'")[0].threshold
-    assert (threshold.source, threshold.note) == ("by_hand", None)
-
-
 def test_no_query_gets_a_match_that_it_would_not_get_without_the_filter(
     gallery: Gallery, embedder: Embedder, calibrate: Calibrate, view: View
 ) -> None:
@@ -185,59 +147,6 @@ def test_no_query_gets_a_match_that_it_would_not_get_without_the_filter(
                 whole, matcher.search(images=images, limit=100, filter=expression), strict=True
             ):
                 assert {one.id for one in some.matches} <= {one.id for one in all_of_them.matches}
-
-
-def _large_rows(n: int, embeddings: np.ndarray) -> pa.Table:
-    return pa.table(
-        {
-            "id": [f"{i}" for i in range(n)],
-            "label": [f"label {i % 977}" for i in range(n)],
-            "uri": [""] * n,
-            "metadata": [f'{{"shelf": {i}}}' for i in range(n)],
-            "thumbnail": pa.array([b""] * n, pa.binary()),
-            "embedding": as_fixed_lists(embeddings),
-        }
-    )
-
-
-@pytest.fixture(scope="module")
-def large(tmp_path_factory: pytest.TempPathFactory) -> Gallery:
-    """100,000 items on an approximate index; their neighbor lists are left empty."""
-    n = 100_000
-    embeddings = normalize(np.random.default_rng(0).normal(size=(n, 8)))
-    gallery = Gallery(tmp_path_factory.mktemp("galleries") / "large")
-    gallery.start(_large_rows(n, embeddings), bundle="0" * 16, bundle_name="none")
-    lists = NeighborGraph(np.full((n, 32), -1, np.int32), np.full((n, 32), -np.inf, np.float32))
-    gallery.publish(lists, index="IVF64,SQ8")
-    return gallery
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("expression", "n"),
-    [
-        ("id = '77777'", 1),
-        ("metadata.shelf = 4711", 1),
-        ("label = 'label 5' AND metadata.shelf > 99000", 1),
-        ("label = 'label 5'", 103),
-        ("metadata.shelf < 33334", 33_334),
-    ],
-)
-@pytest.mark.parametrize("few", [0, 20_000], ids=["by index", "one by one"])
-def test_matches_among_many_items_are_found(
-    large: Gallery, monkeypatch: pytest.MonkeyPatch, expression: str, n: int, few: int
-) -> None:
-    monkeypatch.setattr(view_module, "_FEW_SELECTED", few)
-    view = GalleryReader(large).view()
-    selection = view.select(large.table.matching(view.revision, Filter.of(expression)))
-    assert len(selection) == n
-    queries = normalize(np.random.default_rng(1).normal(size=(5, 8)))
-    scored = Scorer(view, PIPELINES[1]).score(queries, 20, selection=selection)
-    similarities = queries.astype(np.float64) @ view.vectors(selection.positions).T.astype(np.float64)
-    best = selection.positions[np.argsort(-similarities, axis=1, kind="stable")[:, :20]]
-    n_right = (scored.positions[:, : best.shape[1]] == best).mean()
-    # The index compares as many items as without the filter, and misses few; one by one misses none.
-    assert n_right == 1.0 if few or n < 1000 else n_right > 0.9
 
 
 @pytest.mark.slow

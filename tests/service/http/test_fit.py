@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
-from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
@@ -31,20 +29,6 @@ def test_too_few_labels_are_refused_with_their_number(client: TestClient) -> Non
     answer = client.post(FIT, json={"name": "mine"})
     assert answer.status_code == 422
     assert "10 labels have two photos or more, 12 are needed" in answer.json()["detail"]
-
-
-def test_a_server_without_torch_says_what_to_install(
-    client: TestClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = importlib.util.find_spec
-
-    def without_torch(name: str) -> Any:
-        return None if name == "torch" else found(name)
-
-    monkeypatch.setattr(training, "find_spec", without_torch)
-    answer = client.post(FIT, json={"name": "mine"})
-    assert answer.status_code >= 400
-    assert "pip install" in answer.json()["detail"]
 
 
 @pytest.mark.usefixtures("_installed")

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import io
 import shutil
-from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import pytest
 from fastapi.testclient import TestClient
-from PIL import Image
 
-from tests.service.types import MakeSettings, View
-from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.jobs.index_job import index_items
-from vicinal.indexer.sources import SourceItem
-from vicinal.indexer.storage.item_table import ItemTable
+from tests.service.types import MakeSettings
 from vicinal.models.bundle import ModelBundle
-from vicinal.models.embedder import Embedder
 from vicinal.service.galleries.open_galleries import OpenGalleries
 from vicinal.service.http.app import create_app
 from vicinal.service.measuring.matcher import Matcher
@@ -43,39 +34,11 @@ def test_a_gallery_says_what_it_holds(client: TestClient, tiny_bundle: ModelBund
     assert (body["bundle"], body["bundle_name"]) == (tiny_bundle.fingerprint, "tiny")
 
 
-def test_a_gallery_says_how_it_is_calibrated(client: TestClient) -> None:
-    calibration = client.get(SHOES).json()["calibration"]
-    assert calibration["target"] == "FPIR 5 %"
-    # With the nearest label left out none matches: in the mean of both readings it is 5 %.
-    assert calibration["rates"]["fpir"] == pytest.approx(0.1)
-    fpir = calibration["evidence"]["rates"]["fpir"]
-    assert fpir["low"] <= 0.05 <= fpir["high"]
-    assert fpir["n_labels"] == 10
-
-
 def test_the_list_holds_every_gallery(client: TestClient) -> None:
     body = client.get("/v1/galleries").json()
     assert body["galleries"] == [client.get(SHOES).json()]
 
 
-def test_a_gallery_of_another_bundle_is_not_in_the_list(
-    data_dir: Path,
-    make_settings: MakeSettings,
-    tmp_path: Path,
-    write_bundle: Callable[..., ModelBundle],
-) -> None:
-    other = write_bundle(tmp_path / "other", seed=1)
-    client = TestClient(create_app(make_settings(data_dir, bundle=other.path)))
-    listed = client.get("/v1/galleries").json()
-    assert (listed["galleries"], "bundle" in listed["problems"]["shoes"]) == ([], True)
-
-
-def test_an_uncalibrated_gallery_has_no_calibration(data_dir: Path, make_settings: MakeSettings) -> None:
-    client = TestClient(create_app(make_settings(data_dir)))
-    assert client.get(SHOES).json()["calibration"] is None
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 7, 30, 59, 60, 61])
 def test_pages_follow_each_other_without_gap_or_repeat(client: TestClient, size: int) -> None:
     seen, after, n_pages = [], None, 0
@@ -87,18 +50,6 @@ def test_pages_follow_each_other_without_gap_or_repeat(client: TestClient, size:
     assert n_pages == -(-60 // size)
 
 
-def test_the_page_after_the_last_item_is_empty(client: TestClient) -> None:
-    last = item_ids(client, size=59)[1]
-    assert item_ids(client, after=last)[0] == all_ids(client)[59:]
-    assert item_ids(client, after=int(last) + 1) == ([], None)
-
-
-@pytest.mark.parametrize("after", ["gone", "1.5", "plain/view 0.png"])
-def test_a_cursor_that_is_none_is_refused(client: TestClient, after: str) -> None:
-    assert client.get(f"{SHOES}/items", params={"after": after}).status_code == 422
-
-
-@pytest.mark.slow
 def test_every_item_and_its_picture_are_found_by_id(client: TestClient) -> None:
     """The ids hold slashes, spaces, quotes, percent and plus signs, and letters beyond ASCII."""
     for item_id in all_ids(client)[::6]:
@@ -106,49 +57,6 @@ def test_every_item_and_its_picture_are_found_by_id(client: TestClient) -> None:
         assert item.json()["id"] == item_id
         picture = client.get(f"{SHOES}/thumbnails/{quote(item_id, safe='')}")
         assert picture.headers["content-type"] == "image/jpeg"
-
-
-def test_an_item_has_label_and_source(client: TestClient) -> None:
-    item = client.get(f"{SHOES}/items/plain/view 0.png").json()
-    assert (item["label"], item["metadata"]) == ("plain", {})
-    assert item["uri"].endswith("plain/view 0.png")
-
-
-def test_the_picture_of_an_item_is_a_jpeg_of_it(client: TestClient, view: View) -> None:
-    content = client.get(f"{SHOES}/thumbnails/plain/view 0.png").content
-    with Image.open(io.BytesIO(content)) as picture:
-        assert (picture.format, picture.size) == ("JPEG", view(6, 0).size)
-        difference = picture.convert("L").resize((1, 1)).getpixel((0, 0))
-        assert difference == pytest.approx(view(6, 0).convert("L").resize((1, 1)).getpixel((0, 0)), abs=3)
-
-
-@pytest.mark.slow
-def test_an_item_that_is_named_like_a_path_of_the_api_is_found(
-    tmp_path: Path,
-    embedder: Embedder,
-    view: Callable[..., Image.Image],
-    make_settings: MakeSettings,
-) -> None:
-    view(0, 0).save(tmp_path / "a.png")
-    ids = [
-        "image",
-        "a/image",
-        "a/image/b",
-        "a",
-        "delete",
-        "thumbnails/a",
-        "items",
-        "100%",
-        "q?x=1#y",
-        "back\\slash",
-    ]
-    items = [SourceItem(one, tmp_path / "a.png", metadata={"shelf": 3}) for one in ids]
-    index_items(Gallery(tmp_path / "data" / "galleries" / "shoes"), items, embedder, workers=1)
-    client = TestClient(create_app(make_settings(tmp_path / "data")))
-    for quoted in ([quote(one, safe="") for one in ids], [quote(one) for one in ids]):
-        assert [client.get(f"{SHOES}/items/{one}").json().get("id") for one in quoted] == ids
-        pictures = [client.get(f"{SHOES}/thumbnails/{one}") for one in quoted]
-        assert {one.headers["content-type"] for one in pictures} == {"image/jpeg"}
 
 
 @pytest.mark.parametrize(
@@ -185,29 +93,6 @@ def test_a_gallery_that_is_deleted_while_it_is_read_is_not_there(
     assert (answer.status_code, answer.json()["type"]) == (404, "urn:vicinal:problem:gallery-not-found")
 
 
-def test_a_gallery_that_is_deleted_while_its_rows_are_read_is_not_there(
-    data_dir: Path, make_settings: MakeSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    compare = ItemTable._compare
-    path = data_dir / "galleries" / "shoes"
-
-    def deleted_meanwhile(table: ItemTable, files: list[Path], **options: Any) -> None:
-        compare(table, files, **options)
-        if any(file.suffix == ".lance" for file in files):
-            path.rename(path.with_name(".shoes.deleted"))
-
-    with TestClient(create_app(make_settings(data_dir))) as client:
-        assert client.get(SHOES).status_code == 200
-        monkeypatch.setattr(ItemTable, "_compare", deleted_meanwhile)
-        answer = client.get(f"{SHOES}/thumbnails/plain/view 0.png")
-    assert (answer.status_code, answer.json()["type"]) == (404, "urn:vicinal:problem:gallery-not-found")
-
-
-@pytest.mark.parametrize("size", ["0", "1001", "many"])
-def test_page_sizes_out_of_range_are_refused(client: TestClient, size: str) -> None:
-    assert client.get(f"{SHOES}/items", params={"size": size}).status_code == 422
-
-
 def test_a_damaged_calibration_is_named_in_the_list_and_hides_no_gallery(
     calibrated_base: Path, tmp_path: Path, make_settings: MakeSettings
 ) -> None:
@@ -224,13 +109,6 @@ def test_a_gallery_says_in_short_what_to_expect_of_it(client: TestClient) -> Non
     assert (body["standing"]["word"], body["takes"]) == ("holds", "images")
     assert body["promise_in_short"].startswith("Of 100 matches ")
     assert datetime.fromisoformat(body["changed_at"]).tzinfo is not None
-
-
-def test_a_gallery_that_was_never_measured_promises_nothing(
-    data_dir: Path, make_settings: MakeSettings
-) -> None:
-    body = TestClient(create_app(make_settings(data_dir))).get(SHOES).json()
-    assert (body["standing"]["word"], body["promise_in_short"]) == ("never_measured", None)
 
 
 def test_the_storage_of_a_gallery_is_the_sum_of_its_parts(

@@ -35,6 +35,8 @@ from vicinal.indexer.sources import SourceOptions
 from vicinal.indexer.sources.embeddings import EmbeddingSource
 from vicinal.models.bundle import ModelBundle
 
+pytestmark = pytest.mark.slow
+
 DIM = 12
 SHOES, CLIPS = "/v1/galleries/shoes", "/v1/galleries/clips"
 MIB = 2**20
@@ -44,7 +46,7 @@ MOST_BYTES = 64 * MIB
 # Of the processor, while somebody else waits for an answer.
 MOST_SECONDS = 10.0
 SETTINGS = {"VICINAL_MAX_REQUEST_BYTES": str(MOST_BYTES), "VICINAL_RUN_JOBS": "false"}
-SEEDS = [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)]
+SEEDS = [0, 1, 2]
 N_CHANGED = 60
 
 
@@ -172,7 +174,6 @@ def of_arrays(content: bytes, n: int = 3) -> dict[str, Any]:
     }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("content", NPY.values(), ids=NPY.keys())
 def test_arrays_that_are_not_what_they_say_are_refused(server: Watched, content: bytes) -> None:
     with bounded(server):
@@ -183,7 +184,6 @@ def test_arrays_that_are_not_what_they_say_are_refused(server: Watched, content:
     ]
 
 
-@pytest.mark.slow
 def test_many_numbers_do_not_become_lists(server: Watched) -> None:
     """A .npy file of 40 MiB, which as lists would be 330 MiB, and hold up everybody else."""
     content = npy((1000, 10_000), np.ones(10**7, "<f4").tobytes())
@@ -216,7 +216,6 @@ PATHS = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("name", "values"), JSON.values(), ids=JSON.keys())
 def test_lists_of_what_cannot_be_are_refused_in_a_few_words(
     server: Watched, name: str, values: bytes
@@ -237,55 +236,6 @@ def test_unknown_fields_are_neither_all_told_nor_at_length(server: Watched) -> N
     assert "and 20,000 more errors" in answer.json()["detail"]
 
 
-LONG = {
-    "label": "x" * MIB,
-    "label of wide characters": "\U0001f45f" * MIB,
-    "uri": "https://shop.example/" + "x" * MIB,
-    "id": "x" * MIB,
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", LONG)
-@pytest.mark.parametrize("form", ["json", "form"])
-def test_long_texts_are_refused_beside_others(server: Watched, form: str, name: str) -> None:
-    key, text = name.partition(" ")[0], LONG[name]
-    items = [{"id": "a", "embedding": [1.0] * DIM}, {"id": "b", "embedding": [2.0] * DIM, key: text}]
-    with bounded(server):
-        if form == "json":
-            answer = server.send(f"{CLIPS}/items", json={"items": items, "on_conflict": "replace"})
-        else:
-            fields = {"id": ["a", "b"], "label": ["", ""], "uri": ["", ""], "on_conflict": ["replace"]}
-            fields[key][1] = text
-            files = [("embedding", ("a.npy", good_npy(2), "application/octet-stream"))]
-            answer = server.send(f"{CLIPS}/items", files=files, data=fields)
-    if key == "id":
-        assert answer.status_code == 422
-        return
-    if answer.status_code == 400:
-        # A field of a form is no longer than a part may be.
-        assert "1024KB" in answer.json()["detail"]
-        return
-    (refused,) = answer.json()["refused"]
-    assert refused["place"] == 1
-    assert f"the {key} of 'b' has 1,0" in refused["reason"]
-
-
-@pytest.mark.parametrize("label", ["x" * 1025, "ü" * 5000])
-def test_long_labels_are_refused_at_every_way_in(server: Watched, tmp_path: Path, label: str) -> None:
-    sent = {"items": [{"id": "long", "embedding": [1.0] * DIM, "label": label}]}
-    assert "the label of 'long'" in server.send(f"{CLIPS}/items", json=sent).json()["detail"]
-    patch = server.client.patch(f"{CLIPS}/items/warm", json={"label": label})
-    assert (patch.status_code, "the label of 'warm'" in patch.json()["detail"]) == (422, True)
-    start = {"embeddings": [[1.0] * 24], "labels": [label]}
-    assert server.send("/v1/admin/galleries/shoes/calibrations", json=start).status_code == 422
-    table = {"id": ["a"], "label": [label], "embedding": [[1.0] * DIM]}
-    parquet.write_table(pa.table(table), tmp_path / "a.parquet")
-    source = EmbeddingSource.open(tmp_path / "a.parquet")
-    assert list(source.batches(10)) == []
-    assert "the label of 'a'" in str(source.problems[0].problem)
-
-
 def test_metadata_of_a_form_are_counted_as_those_of_json_are(server: Watched) -> None:
     metadata = '{"a": [' + "[]," * 80_000 + "[]]}"
     fields = {"id": [str(i) for i in range(64)], "metadata": [f"{metadata}{' ' * i}" for i in range(64)]}
@@ -303,7 +253,6 @@ TWICE = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("body", "status"),
     [
@@ -352,7 +301,6 @@ def test_an_origin_that_is_none_is_no_error_of_the_server(server: Watched, origi
     assert answer.status_code == 403
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("length", ["9" * 30, "9" * 5000, "-1", "1e3", "0x10"])
 def test_a_length_that_is_none_is_no_error_of_the_server(server: Watched, length: str) -> None:
     head = f"POST {SHOES}/search HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {length}\r\n\r\n"
@@ -413,7 +361,6 @@ SENT: dict[str, tuple[Callable[[], bytes], str]] = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("kind", ["json", "multipart", "npy"])
 def test_whatever_is_sent_the_server_goes_on(server: Watched, kind: str, seed: int) -> None:
@@ -505,7 +452,6 @@ def memory_of(paths: list[Path]) -> int:
     return int(read.stdout) * 1024
 
 
-@pytest.mark.slow
 def test_files_that_hold_far_more_than_their_size_are_refused(tmp_path: Path) -> None:
     for name, make in FILES.items():
         (tmp_path / name).write_bytes(make())
@@ -516,7 +462,6 @@ def test_files_that_hold_far_more_than_their_size_are_refused(tmp_path: Path) ->
     assert memory_of([tmp_path / name for name in FILES]) - at_rest < 100 * MIB
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_whatever_a_file_of_embeddings_holds_it_is_read_or_refused(tmp_path: Path, seed: int) -> None:
     draw = random.Random(seed)

@@ -34,20 +34,6 @@ def matches(client: TestClient, **options: Any) -> list[Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "options", [{}, {"filter": "label = 'plain'"}, {"rerank": "contextual", "threshold": 0.2}]
-)
-def test_answers_are_those_of_the_processor(
-    calibrated_dir: Path, make_settings: MakeSettings, options: dict[str, Any]
-) -> None:
-    expected = matches(served(calibrated_dir, make_settings, "cpu"), **options)
-    assert any(expected)
-    with stand_in_gpus([2**30]) as gpus:
-        assert matches(served(calibrated_dir, make_settings, "cuda"), **options) == expected
-    assert gpus.batches
-
-
-@pytest.mark.slow
 def test_readyz_names_the_device_and_why_one_is_not_used(
     calibrated_dir: Path, make_settings: MakeSettings
 ) -> None:
@@ -120,9 +106,3 @@ def test_a_server_that_asks_for_a_gpu_does_not_start_without_one(
 ) -> None:
     with pytest.raises(IndexDeviceError, match="'cuda' was asked for, and this Faiss is built without GPUs"):
         served(calibrated_dir, make_settings, "cuda")
-
-
-@pytest.mark.parametrize("device", ["gpu", "cuda:", "cuda:x", "cpu:0", ""])
-def test_a_device_of_no_kind_is_refused(tmp_path: Path, make_settings: MakeSettings, device: str) -> None:
-    with pytest.raises(ValueError, match="index_device"):
-        make_settings(tmp_path, index_device=device)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -17,7 +16,6 @@ from PIL import Image
 
 from tests.service.types import Encode, MakeSettings, View
 from tests.waiting import wait_until
-from vicinal.models.decoding import accepted_formats
 from vicinal.service.http.app import create_app
 from vicinal.service.http.state import state_of
 
@@ -69,31 +67,6 @@ def test_an_added_image_is_found_by_the_next_search(client: TestClient, picture:
     assert best["similarity"] == pytest.approx(1.0, abs=1e-6)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("form", [one for one in accepted_formats() if one in ("HEIF", "AVIF")])
-def test_a_photo_of_a_telephone_is_added_and_searched(
-    client: TestClient, view: View, encode: Encode, form: str
-) -> None:
-    file = ("IMG_0001.HEIC", encode(view(50, 0), form), "application/octet-stream")
-    assert add(client, file, id="mine").json()["added"][0]["id"] == "mine"
-    assert found(client, file)[0]["id"] == "mine"
-    assert found(client, ("a.png", encode(view(50, 0)), "image/png"))[0]["id"] == "mine"
-
-
-def test_the_answer_names_the_state_that_holds_the_image(client: TestClient, picture: Picture) -> None:
-    body = add(client, picture()).json()
-    answer = client.post(f"{SHOES}/search", files={"image": picture()}).json()
-    assert (answer["revision"], answer["n_searched"]) == (body["revision"], 61)
-    assert answer["version"] < answer["revision"]
-
-
-def test_an_id_with_a_path_is_found_again(client: TestClient, picture: Picture) -> None:
-    add(client, picture(name="b.png"), id="shelf/a b.png")
-    item = client.get(f"{ITEMS}/shelf/a b.png").json()
-    assert (item["label"], item["uri"], item["metadata"]) == (None, "b.png", {})
-
-
-@pytest.mark.slow
 def test_without_an_id_the_digest_of_the_file_is_the_id(client: TestClient, picture: Picture) -> None:
     files = picture(50), picture(51)
     added = add(client, *files).json()["added"]
@@ -103,7 +76,6 @@ def test_without_an_id_the_digest_of_the_file_is_the_id(client: TestClient, pict
     assert n_items(client) == 62
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("ids", [{}, {"id": ["a", "b"]}])
 def test_a_request_whose_answer_was_lost_can_be_sent_again(
     client: TestClient, picture: Picture, ids: dict[str, object]
@@ -117,15 +89,6 @@ def test_a_request_whose_answer_was_lost_can_be_sent_again(
     assert (again.json()["revision"], n_items(client)) == (first["revision"], 62)
 
 
-@pytest.mark.slow
-def test_what_is_there_already_keeps_its_label(client: TestClient, picture: Picture) -> None:
-    add(client, picture(), id="mine", label="boots")
-    assert add(client, picture(), id="mine", label="hats").json()["unchanged"][0]["id"] == "mine"
-    assert client.get(f"{ITEMS}/mine").json()["label"] == "boots"
-    add(client, picture(), id="mine", label="hats", on_conflict="replace")
-    assert client.get(f"{ITEMS}/mine").json()["label"] == "hats"
-
-
 def test_another_image_of_an_id_is_a_conflict_that_changes_nothing(
     client: TestClient, picture: Picture
 ) -> None:
@@ -137,60 +100,6 @@ def test_another_image_of_an_id_is_a_conflict_that_changes_nothing(
     assert f"another image has the id '{TAKEN}'" in problem["detail"]
     assert client.get(SHOES).json() == before
     assert found(client, picture())[0]["id"] != TAKEN
-
-
-def test_of_several_images_those_whose_ids_are_taken_are_refused(
-    client: TestClient, picture: Picture
-) -> None:
-    body = add(client, picture(50), picture(51), picture(52), id=["a", TAKEN, "b"]).json()
-    assert [one["id"] for one in body["added"]] == ["a", "b"]
-    assert [(one["place"], one["id"], one["type"]) for one in body["refused"]] == [
-        (1, TAKEN, "urn:vicinal:problem:item-exists")
-    ]
-    assert n_items(client) == 62
-
-
-def test_several_conflicts_alone_are_a_problem_that_names_each(client: TestClient, picture: Picture) -> None:
-    response = add(client, picture(50), picture(51), id=[TAKEN, "x_y/view 1.png"])
-    assert (response.status_code, response.json()["type"].rpartition(":")[2]) == (422, "nothing-added")
-    assert [one["id"] for one in response.json()["errors"]] == [TAKEN, "x_y/view 1.png"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("choice", "where"), [("error", "refused"), ("skip", "skipped")])
-def test_of_two_images_with_one_id_the_first_is_added(
-    client: TestClient, picture: Picture, choice: str, where: str
-) -> None:
-    files = picture(50), picture(51), picture(50)
-    body = add(client, *files, id=["a"] * 3, on_conflict=choice).json()
-    assert [body[name][0]["place"] for name in ("added", where, "unchanged")] == [0, 1, 2]
-    assert found(client, picture(50))[0]["similarity"] == pytest.approx(1.0, abs=1e-6)
-    assert n_items(client) == 61
-
-
-def test_an_image_whose_id_is_taken_can_be_skipped(client: TestClient, picture: Picture) -> None:
-    body = add(client, picture(), id=TAKEN, on_conflict="skip").json()
-    assert body["skipped"] == [{"place": 0, "id": TAKEN, "filename": "new.png"}]
-    assert (body["added"], body["unchanged"], body["refused"]) == ([], [], [])
-    assert found(client, picture())[0]["id"] != TAKEN
-
-
-def test_requests_at_the_same_time_do_not_both_get_an_id(client: TestClient, picture: Picture) -> None:
-    with ThreadPoolExecutor(4) as pool:
-        answers = list(pool.map(lambda i: add(client, picture(50 + i), id="mine"), range(4)))
-    assert sorted(one.status_code for one in answers) == [200, 409, 409, 409]
-    (winner,) = (number for number, one in enumerate(answers) if one.status_code == 200)
-    assert found(client, picture(50 + winner))[0]["similarity"] == pytest.approx(1.0, abs=1e-6)
-    assert n_items(client) == 61
-
-
-def test_several_images_have_their_own_id_and_share_a_label(client: TestClient, picture: Picture) -> None:
-    files = [picture(50 + i, name=f"{i}.png") for i in range(3)]
-    body = add(client, *files, id=["a", "b", "c"], label="boots", metadata=["{}", '{"n": 1}', "{}"]).json()
-    assert [one["id"] for one in body["added"]] == ["a", "b", "c"]
-    items = [client.get(f"{ITEMS}/{name}").json() for name in "abc"]
-    assert [item["label"] for item in items] == ["boots"] * 3
-    assert [item["metadata"] for item in items] == [{}, {"n": 1}, {}]
 
 
 def test_an_image_of_the_same_id_replaces_the_item_on_request(client: TestClient, picture: Picture) -> None:
@@ -215,28 +124,6 @@ def test_an_image_that_cannot_be_used_takes_no_other_with_it(
     assert n_items(client) == 61
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("content", "status", "kind"),
-    [(b"words", 400, "not-an-image"), (b"%PDF-1.7", 415, "unsupported-format"), (b"", 400, "not-an-image")],
-)
-def test_one_bad_image_alone_is_its_own_problem(
-    client: TestClient, content: bytes, status: int, kind: str
-) -> None:
-    response = add(client, ("a.png", content, "image/png"))
-    assert response.status_code == status
-    assert response.json()["type"].endswith(kind)
-    assert n_items(client) == 60
-
-
-def test_bad_images_only_are_a_problem_that_names_each(client: TestClient) -> None:
-    response = add(client, ("a.png", b"words", "image/png"), ("b.png", b"%PDF", "image/png"))
-    assert response.status_code == 422
-    assert response.json()["type"].endswith("nothing-added")
-    assert [one["filename"] for one in response.json()["errors"]] == ["a.png", "b.png"]
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
@@ -261,17 +148,6 @@ def test_wrong_fields_are_refused_with_the_reason(
     assert n_items(client) == 60
 
 
-def test_a_form_without_an_image_is_refused(client: TestClient) -> None:
-    assert client.post(ITEMS, files={"other": b"x"}).status_code == 422
-    assert client.post(ITEMS, data={"image": "words"}, files={"id": b"x"}).status_code == 422
-
-
-def test_another_kind_of_body_is_refused(client: TestClient) -> None:
-    kind = {"content-type": "text/plain"}
-    assert client.post(ITEMS, content="x", headers=kind).status_code == 415
-    assert client.post(ITEMS, json={"image": "x"}).status_code == 422
-
-
 def test_more_images_than_a_batch_are_refused(client: TestClient, picture: Picture) -> None:
     response = add(client, *[picture()] * 5)
     assert response.status_code in (400, 422)
@@ -286,15 +162,6 @@ def test_a_patch_changes_what_it_names(client: TestClient, picture: Picture) -> 
     assert found(client, picture())[0]["metadata"] == {"size": 42, "color": "red"}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("patch", [{"id": "x"}, {"label": []}, {"metadata": None}, {"label": "\ud800"}, []])
-def test_a_wrong_patch_is_refused(client: TestClient, patch: object) -> None:
-    response = client.patch(
-        f"{ITEMS}/plain/view 0.png", content=json.dumps(patch), headers={"content-type": "application/json"}
-    )
-    assert response.status_code == 422
-
-
 def test_a_removed_item_is_gone(client: TestClient, view: View, encode: Encode) -> None:
     file = ("a.png", encode(view(6, 0)), "image/png")
     assert found(client, file)[0]["id"] == "plain/view 0.png"
@@ -304,51 +171,6 @@ def test_a_removed_item_is_gone(client: TestClient, view: View, encode: Encode) 
         assert client.get(f"{SHOES}/{path}/plain/view 0.png").status_code == 404
     response = client.post(f"{SHOES}/search", json={"item_id": "plain/view 0.png"})
     assert response.json()["type"].endswith("item-not-found")
-
-
-@pytest.mark.parametrize("method", ["patch", "delete"])
-def test_an_unknown_item_is_not_found(client: TestClient, method: str) -> None:
-    options = {"json": {"label": "x"}} if method == "patch" else {}
-    response = getattr(client, method)(f"{ITEMS}/gone", **options)
-    assert response.status_code == 404
-    assert response.json()["type"].endswith("item-not-found")
-
-
-def test_the_picture_of_an_added_item_is_its_own(client: TestClient, picture: Picture, view: View) -> None:
-    add(client, picture(), id="mine")
-    with Image.open(io.BytesIO(client.get(f"{SHOES}/thumbnails/mine").content)) as image:
-        assert image.size == view(50, 0).size
-
-
-def test_an_added_item_can_be_searched_for_by_its_id(client: TestClient, picture: Picture) -> None:
-    add(client, picture(), picture(50, 1), id=["mine", "twin"])
-    answer = client.post(f"{SHOES}/search", json={"item_id": "mine"}).json()
-    assert answer["candidates"][0]["id"] == "twin"
-
-
-def test_pages_hold_added_items_at_the_end(client: TestClient, picture: Picture) -> None:
-    add(client, picture(), id="mine")
-    first = client.get(ITEMS, params={"size": 60}).json()
-    assert [one["id"] for one in client.get(ITEMS, params={"after": first["next"]}).json()["items"]] == [
-        "mine"
-    ]
-
-
-def test_another_server_over_the_same_folder_sees_the_change(
-    client: TestClient, picture: Picture, data_dir: Path, make_settings: MakeSettings
-) -> None:
-    with TestClient(create_app(make_settings(data_dir))) as other:
-        assert len(found(other, picture())) == 60
-        add(client, picture(), id="mine")
-        assert found(other, picture())[0]["id"] == "mine"
-
-
-@pytest.mark.slow
-def test_requests_at_the_same_time_all_get_in(client: TestClient, picture: Picture) -> None:
-    with ThreadPoolExecutor(4) as pool:
-        answers = list(pool.map(lambda i: add(client, picture(50 + i), id=f"new {i}").status_code, range(8)))
-    assert answers == [200] * 8
-    assert n_items(client) == 68
 
 
 @pytest.mark.slow
@@ -377,52 +199,6 @@ def test_searches_go_on_and_see_one_state_each_while_items_are_replaced(
     assert len(set(seen)) > 1
 
 
-def test_staleness_is_told_by_the_gallery_and_by_the_metrics(client: TestClient, picture: Picture) -> None:
-    add(client, picture(), picture(51), picture(52), id=["a", "b", "c"])
-    found(client, picture())
-    assert client.get(SHOES).json()["graph_staleness"] == pytest.approx(3 / 63)
-    assert 'vicinal_gallery_graph_staleness{gallery="shoes"} 0.047' in client.get("/metrics").text
-
-
-def test_writing_needs_its_scope(data_dir: Path, make_settings: MakeSettings, picture: Picture) -> None:
-    keys = {"reader": ("search",), "writer": ("search", "write")}
-    client = TestClient(create_app(make_settings(data_dir, api_keys=keys)))
-    for key, status in (("reader", 403), ("writer", 200)):
-        client.headers["X-API-Key"] = key
-        assert add(client, picture(), id="mine").status_code == status
-        assert client.patch(f"{ITEMS}/plain/view 0.png", json={"label": "x"}).status_code == status
-        assert client.get(f"{ITEMS}/plain/view 0.png").status_code == 200
-    client.headers["X-API-Key"] = "reader"
-    assert client.delete(f"{ITEMS}/mine").status_code == 403
-    client.headers["X-API-Key"] = "writer"
-    assert client.delete(f"{ITEMS}/mine").status_code == 204
-
-
-@pytest.mark.slow
-def test_enough_changes_are_compacted_in_the_background(
-    data_dir: Path, make_settings: MakeSettings, picture: Picture
-) -> None:
-    settings = make_settings(data_dir, compaction={"least": 3, "share": 0.01})
-    app = create_app(settings)
-    client = TestClient(app)
-    before = client.get(SHOES).json()
-    answers = [add(client, picture(50 + i), id=f"new {i}").status_code for i in range(4)]
-    assert answers == [200] * 4
-    state_of(app).galleries.maintenance.wait()
-    after = client.get(SHOES).json()
-    assert after["version"] > before["version"]
-    assert after["n_items"] == 64
-    assert found(client, picture(52))[0]["id"] == "new 2"
-
-
-def test_several_items_are_removed_in_one_change(client: TestClient) -> None:
-    before = client.get(SHOES).json()
-    answer = client.post(f"{ITEMS}/delete", json={"ids": ["plain/view 0.png", "x_y/view 1.png"]}).json()
-    assert (answer["removed"], answer["n_items"]) == (2, before["n_items"] - 2)
-    assert answer["revision"] == before["revision"] + 1
-    assert client.get(f"{ITEMS}/plain/view 0.png").status_code == 404
-
-
 def test_of_several_items_all_are_removed_or_none(client: TestClient) -> None:
     before = n_items(client)
     answer = client.post(f"{ITEMS}/delete", json={"ids": ["plain/view 0.png", "nobody"]})
@@ -430,17 +206,6 @@ def test_of_several_items_all_are_removed_or_none(client: TestClient) -> None:
     assert n_items(client) == before
 
 
-def test_nothing_cannot_be_removed(client: TestClient) -> None:
-    assert client.post(f"{ITEMS}/delete", json={"ids": []}).status_code == 422
-
-
-def test_an_item_may_be_called_delete(client: TestClient, picture: Picture) -> None:
-    add(client, picture(), id="delete")
-    assert client.delete(f"{ITEMS}/delete").status_code == 204
-    assert client.get(f"{ITEMS}/delete").status_code == 404
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("filename", "item_id", "noted"),
     [

@@ -192,15 +192,6 @@ def test_a_running_job_is_asked_to_stop(api: TestClient, store: JobStore, job: J
     assert store.is_cancel_requested(job.id)
 
 
-@pytest.mark.parametrize(("key", "status"), [("a", 200), ("s", 403), ("w", 403), ("none", 401)])
-def test_jobs_are_for_administrators(
-    tmp_path: Path, make_settings: MakeSettings, key: str, status: int
-) -> None:
-    keys = {"a": ["admin"], "s": ["search"], "w": ["write"]}
-    client = TestClient(create_app(make_settings(tmp_path / "data", api_keys=keys)))
-    assert client.get("/v1/jobs", headers={"X-API-Key": key}).status_code == status
-
-
 def test_nothing_is_written_before_jobs_are_asked_for(tmp_path: Path, make_settings: MakeSettings) -> None:
     client = TestClient(create_app(make_settings(tmp_path / "data")))
     assert client.get("/livez").status_code == 200

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -17,7 +16,7 @@ from vicinal.indexer.storage.gallery_names import set_alias
 from vicinal.service.http.app import create_app
 from vicinal.service.http.state import state_of
 from vicinal.service.jobs.records import new_job
-from vicinal.service.keys import KeyStore, check_exposure
+from vicinal.service.keys import KeyStore
 from vicinal.service.settings import SCOPES, Settings
 
 SEARCH = {"item_id": "plain/view 0.png"}
@@ -58,14 +57,6 @@ def test_keys_count_in_a_running_server(client: TestClient, store: KeyStore) -> 
     store.revoke("shop")
     assert status(client, "POST", address, key, json=SEARCH) == 401
     assert client.post(address, json=SEARCH).status_code == 401
-
-
-def test_a_server_for_strangers_starts_with_a_stored_key(settings: Settings, store: KeyStore) -> None:
-    outside = settings.model_copy(update={"host": "0.0.0.0"})
-    with pytest.raises(ValueError, match="vicinal keys create"):
-        check_exposure(outside)
-    store.create("shop", ["search"])
-    check_exposure(outside)
 
 
 def test_damaged_keys_refuse_everybody_with_the_way_back(client: TestClient, store: KeyStore) -> None:
@@ -127,23 +118,6 @@ def test_jobs_of_another_gallery_are_not_found(client: TestClient, store: KeySto
     assert jobs.get(other.id).state == "queued"
 
 
-def test_what_belongs_to_no_gallery_is_forbidden_with_a_key_of_one(
-    client: TestClient, store: KeyStore
-) -> None:
-    _, key = store.create("mine", SCOPES, galleries=["shoes"])
-    assert status(client, "PUT", "/v1/aliases/live", key, json={"gallery": "shoes"}) == 403
-    assert status(client, "DELETE", "/v1/aliases/live", key) == 403
-    assert status(client, "GET", "/v1/nothing", key) == 403
-
-
-@pytest.mark.slow
-def test_readiness_names_galleries_to_keys_for_all_of_them(client: TestClient, store: KeyStore) -> None:
-    _, mine = store.create("mine", ["search"], galleries=["shoes"])
-    _, everything = store.create("all", ["search"])
-    texts = [json.dumps(client.get("/readyz", headers=bearer(key)).json()) for key in (mine, everything)]
-    assert ["shoes" in text for text in texts] == [False, True]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("is_held", [True, False])
 def test_a_probe_learns_neither_process_nor_path_of_what_holds_jobs_back(
@@ -164,22 +138,6 @@ def test_a_probe_learns_neither_process_nor_path_of_what_holds_jobs_back(
     assert not any(str(path.parent) in answer.text for answer in answers[:2])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("damage", ["gone", "garbled", "empty", "a folder"])
-def test_a_probe_is_told_that_no_key_is_accepted(client: TestClient, store: KeyStore, damage: str) -> None:
-    _, key = store.create("all", ["search"])
-    assert client.get("/readyz").json()["degraded"] == []
-    store.path.unlink()
-    if damage == "a folder":
-        store.path.mkdir()
-    elif damage != "gone":
-        store.path.write_bytes(b"garbled" if damage == "garbled" else b"")
-    assert status(client, "GET", "/v1/galleries", key) == 503
-    for sent in ({}, bearer(key)):
-        (problem,) = client.get("/readyz", headers=sent).json()["degraded"]
-        assert "none is accepted" in problem
-
-
 def test_names_of_the_server_are_looked_at_again_when_keys_are_turned_off(
     settings: Settings, store: KeyStore
 ) -> None:
@@ -197,7 +155,6 @@ def test_names_of_the_server_are_looked_at_again_when_keys_are_turned_off(
         assert client.get("/v1/galleries", headers={"host": "a.example", **bearer(key)}).status_code == 200
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("open_to", "status"), [({"cors_origins": ["*"]}, 401), ({"cors_origins": ["https://a.example"]}, 200)]
 )

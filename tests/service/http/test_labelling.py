@@ -55,55 +55,12 @@ def test_answers_become_the_threshold_of_searches(web: TestClient) -> None:
     assert web.get(LABELLING).status_code == 404
 
 
-@pytest.mark.slow
-def test_a_report_and_the_history_know_answers(web: TestClient) -> None:
-    web.post(LABELLING, json=TARGET)
-    answer(web, 48)
-    record = told(web.post(f"{LABELLING}/finish"))["record"]
-    path = f"/v1/admin/galleries/shoes/calibrations/{record['id']}/report"
-    report = told(web.get(path))
-    assert report["verdict"].startswith("Of 100 matches that are shown")
-    assert "pairs of photos" in report["basis"]
-    page = web.get(path, params={"format": "html"})
-    assert page.status_code == 200
-    assert "Of 100 matches that are shown" in page.text
-    (kept,) = told(web.get("/v1/admin/galleries/shoes/calibrations"))["calibrations"]
-    assert (kept["source"], kept["id"]) == ("answers", record["id"])
-
-
-@pytest.mark.slow
-def test_an_answer_is_taken_back(web: TestClient) -> None:
-    begun = told(web.post(LABELLING, json=TARGET))
-    answer(web, 1)
-    again = told(web.delete(f"{LABELLING}/answers/last"))
-    assert again == begun
-    refused = web.delete(f"{LABELLING}/answers/last")
-    assert (refused.status_code, "no answer to take back" in refused.text) == (422, True)
-
-
-@pytest.mark.slow
-def test_a_page_that_is_loaded_again_asks_the_same(web: TestClient) -> None:
-    told(web.post(LABELLING, json=TARGET))
-    state = answer(web, 6)
-    assert told(web.post(LABELLING, json=TARGET)) == state
-    assert told(web.post(LABELLING, json={**TARGET, "restart": True}))["n_answers"] == 0
-
-
-@pytest.mark.slow
-def test_what_cannot_be_told_is_counted_apart(web: TestClient) -> None:
-    told(web.post(LABELLING, json=TARGET))
-    state = told(web.post(f"{LABELLING}/answers", json={"number": 0, "same": None}))
-    assert (state["n_answers"], state["n_skipped"]) == (1, 1)
-    assert state["sentence"].startswith("40 more answers")
-
-
 def test_a_session_is_given_up(web: TestClient) -> None:
     told(web.post(LABELLING, json=TARGET))
     assert web.delete(LABELLING).status_code == 204
     assert web.get(LABELLING).status_code == 404
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "path", "body", "status", "reason"),
     [
@@ -122,22 +79,3 @@ def test_what_cannot_be_done_is_refused(
 ) -> None:
     response = web.request(method, LABELLING + path, json=body)
     assert (response.status_code, reason in response.text) == (status, True), response.text
-
-
-@pytest.mark.slow
-def test_answers_from_two_windows_do_not_mix(web: TestClient) -> None:
-    told(web.post(LABELLING, json=TARGET))
-    told(web.post(f"{LABELLING}/answers", json={"number": 0, "same": True}))
-    refused = web.post(f"{LABELLING}/answers", json={"number": 0, "same": True})
-    assert (refused.status_code, "somebody else answers too" in refused.text) == (422, True)
-    assert told(web.get(LABELLING))["n_answers"] == 1
-
-
-def test_labelling_takes_the_admin_scope(data_dir: Path, make_settings: Callable[..., Settings]) -> None:
-    keys = {"reader": ["search"], "owner": ["search", "admin"]}
-    guarded = TestClient(create_app(make_settings(data_dir, api_keys=keys)))
-    codes = [
-        guarded.post(LABELLING, json=TARGET, headers={"X-API-Key": key}).status_code
-        for key in ("", "reader", "owner")
-    ]
-    assert codes == [401, 403, 200]

@@ -10,19 +10,10 @@ from fastapi.testclient import TestClient
 
 from tests.service.kept_searches import View, keep_searches
 from tests.service.types import MakeSettings
-from vicinal.indexer.jobs.index_job import index_items
-from vicinal.indexer.jobs.set_aside import set_aside
-from vicinal.indexer.reader import GalleryReader
-from vicinal.indexer.sources import read_source, source_name
-from vicinal.models.embedder import Embedder
-from vicinal.service.answering.store import KeptSearch, SearchStore
+from vicinal.service.answering.store import KeptSearch
 from vicinal.service.http.app import create_app
 from vicinal.service.http.state import state_of
-from vicinal.service.keys import KeyStore
 from vicinal.service.measuring.matcher import Matcher
-from vicinal.service.operations import calibrate
-from vicinal.service.operations.place import Place, Progress
-from vicinal.service.search.pipeline import Group, Pipeline
 
 OWN, ADMIN = "/v1/galleries/shoes", "/v1/admin/galleries/shoes"
 
@@ -47,7 +38,6 @@ def confirm(web: TestClient, search: KeptSearch) -> None:
     told(web.post(f"{OWN}/answers", json={"search_id": search.id, "item_id": search.candidates[0].id}))
 
 
-@pytest.mark.slow
 def test_confirmed_searches_become_items_and_queries_again(
     web: TestClient, searches: list[KeptSearch]
 ) -> None:
@@ -92,55 +82,3 @@ def test_a_wrong_match_says_why_and_one_step_sets_its_item_aside(
     assert told(web.delete(f"{OWN}/set-aside", params={"id": item})) == {"id": item, "n_items": n}
     gone = web.delete(f"{OWN}/set-aside", params={"id": item})
     assert (gone.status_code, gone.json()["type"]) == (404, "urn:vicinal:problem:item-not-set-aside")
-
-
-@pytest.mark.slow
-def test_a_group_that_was_called_wrong_is_left_out_with_all_its_items(
-    web: TestClient, searches: list[KeptSearch], data_dir: Path, make_settings: MakeSettings
-) -> None:
-    grouped = TestClient(create_app(make_settings(data_dir, pipeline=Pipeline(group=Group(by="label")))))
-    search = searches[0]
-    best = search.candidates[0]
-    told(grouped.post(f"{OWN}/answers", json={"search_id": search.id, "wrong": best.id}))
-    different = SearchStore(data_dir / "galleries" / "shoes").different()
-    assert len(different) == 6
-    assert all(one.item_id.startswith(best.id.rpartition("/")[0]) for one in different)
-
-
-@pytest.mark.slow
-def test_neither_source_nor_calibration_brings_back_what_is_set_aside(
-    data_dir: Path, catalog: Path, embedder: Embedder, make_settings: MakeSettings, matcher: Matcher
-) -> None:
-    reader = GalleryReader(matcher.gallery)
-    item = matcher.view.items([0])[0]["id"]
-    set_aside(reader, [item], reason="two shoes", by="eve")
-    place = Place(state_of(create_app(make_settings(data_dir))).galleries.bundles, matcher.gallery)
-    record = calibrate.run(place, calibrate.CalibrateRequest(target="fpir=10%"), Progress()).record
-    assert record.n_items == len(matcher.view) - 1
-    index_items(matcher.gallery, read_source(catalog), embedder, source=source_name(catalog), workers=1)
-    assert GalleryReader(matcher.gallery).view().positions([item])[0] < 0
-
-
-def test_who_may_only_search_learns_and_changes_nothing(
-    data_dir: Path, make_settings: MakeSettings, searches: list[KeptSearch]
-) -> None:
-    settings = make_settings(data_dir)
-    keys = {
-        scope: KeyStore(settings.keys_path).create("eve " + scope, [scope])[1]
-        for scope in ("search", "write")
-    }
-    web = TestClient(create_app(settings))
-    calls = [
-        ("POST", f"{ADMIN}/answers/items", {}),
-        ("DELETE", f"{ADMIN}/searches/{searches[0].id}/item", None),
-        ("GET", f"{ADMIN}/searches/{searches[0].id}/why?id=a", None),
-        ("POST", f"{OWN}/set-aside", {"ids": ["a"], "reason": "b"}),
-        ("GET", f"{OWN}/set-aside", None),
-        ("DELETE", f"{OWN}/set-aside?id=a", None),
-    ]
-    for method, path, body in calls:
-        for key, allowed in (("search", False), ("write", path.startswith(OWN))):
-            headers = {"Authorization": f"Bearer {keys[key]}"}
-            response = web.request(method, path, json=body, headers=headers)
-            assert (response.status_code == 403) is not allowed, (method, path, key)
-        assert web.request(method, path, json=body).status_code == 401

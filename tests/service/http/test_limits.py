@@ -7,7 +7,6 @@ from unittest.mock import Mock
 
 import pytest
 from fastapi.testclient import TestClient
-from pydantic import ValidationError
 
 from tests.service.redis_server import RedisServer
 from tests.service.types import MakeSettings
@@ -98,11 +97,6 @@ def test_open_metrics_are_not_limited(data_dir: Path, make_settings: MakeSetting
     assert [client.get("/metrics").status_code for _ in range(3)] == [200, 200, 200]
 
 
-def test_a_rate_that_is_none_is_refused_at_the_start(tmp_path: Path, make_settings: MakeSettings) -> None:
-    with pytest.raises(ValidationError, match="rate_limit"):
-        make_settings(tmp_path, rate_limit="a lot")
-
-
 def test_beyond_the_longest_wait_a_search_is_429_before_its_body_is_read(
     calibrated_dir: Path, make_settings: MakeSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,6 +113,7 @@ def test_beyond_the_longest_wait_a_search_is_429_before_its_body_is_read(
     assert b'vicinal_problems_total{type="too-many-requests"} 2.0' in client.get("/metrics").content
 
 
+@pytest.mark.slow
 def test_a_search_that_fails_leaves_the_queue(calibrated_dir: Path, make_settings: MakeSettings) -> None:
     app = create_app(make_settings(calibrated_dir))
     client = TestClient(app)

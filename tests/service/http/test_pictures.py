@@ -131,12 +131,6 @@ def test_a_kept_search_is_searched_for_again_and_not_kept_anew(
     assert keeping.post("/v1/galleries/shoes/answers", json=said).status_code == 200
 
 
-def test_a_search_that_has_gone_says_so(keeping: TestClient) -> None:
-    gone = "urn:vicinal:problem:search-not-found"
-    assert keeping.post(SEARCH, json={"search_id": "0a"}).json()["type"] == gone
-    assert keeping.get("/v1/galleries/shoes/kept/0a/picture").json()["type"] == gone
-
-
 def test_a_search_is_for_one_thing_alone(keeping: TestClient) -> None:
     answer = keeping.post(SEARCH, json={"search_id": "0a", "item_id": "plain/view 0.png"})
     assert answer.status_code == 422

@@ -62,12 +62,6 @@ def test_a_key_is_told_what_calls_let_it_do(
     assert passed == may
 
 
-def test_a_key_of_a_gallery_learns_that_it_is(keys: tuple[TestClient, KeyStore]) -> None:
-    client, store = keys
-    _, key = store.create("shop", ("search",), galleries=("shoes",))
-    assert client.get("/v1/me", headers={"X-API-Key": key}).json()["galleries"] == ["shoes"]
-
-
 def test_nobody_else_is_told_anything(keys: tuple[TestClient, KeyStore]) -> None:
     client, store = keys
     _, key = store.create("shop", ("search",))
@@ -75,7 +69,3 @@ def test_nobody_else_is_told_anything(keys: tuple[TestClient, KeyStore]) -> None
     assert client.get("/v1/me", headers={"X-API-Key": f"{key}x"}).status_code == 401
     store.revoke("shop")
     assert client.get("/v1/me", headers={"X-API-Key": key}).status_code == 401
-
-
-def test_an_unknown_parameter_is_refused(client: TestClient) -> None:
-    assert client.get("/v1/me", params={"key": "x"}).status_code == 422

@@ -68,24 +68,12 @@ def test_groups_are_the_same_by_form_json_and_batch(client: TestClient, png: byt
     assert len(form["candidate_groups"]) == 2
 
 
-def test_without_groups_an_answer_has_none(client: TestClient, png: bytes) -> None:
-    answer = upload(client, png)
-    assert (answer["groups"], answer["candidate_groups"]) == (None, None)
-
-
 def test_a_key_that_no_item_has_is_refused(client: TestClient, png: bytes) -> None:
     response = client.post(SEARCH, files={"image": ("a.png", png, "image/png")}, data={"group_by": "sku"})
     assert response.status_code == 422
     assert response.json()["detail"] == (
         "no item has a value of the metadata key 'sku' to group by; there are: label"
     )
-
-
-def test_a_picture_of_nothing_in_the_gallery_has_no_match(
-    client: TestClient, view: View, encode: Encode
-) -> None:
-    answer = upload(client, encode(view(77, 0)))
-    assert (answer["no_match"], answer["matches"]) == (True, [])
 
 
 def test_multipart_base64_data_url_and_embedding_get_one_answer(
@@ -98,20 +86,6 @@ def test_multipart_base64_data_url_and_embedding_get_one_answer(
     assert search(client, image_base64=data_url, include_candidates=True) == expected
     embedding = embedder.embed([png])[0].tolist()
     assert search(client, embedding=embedding, include_candidates=True) == expected
-
-
-def test_an_item_is_answered_as_its_file_is_without_itself(
-    client: TestClient, view: View, encode: Encode
-) -> None:
-    """The file finds the item itself first; the others' similarities are the same."""
-    by_file = upload(client, encode(view(2, 3)), include_candidates="true", limit="100")
-    by_id = search(client, item_id=ITEM, include_candidates=True, limit=100)
-    similarities = [
-        {one["id"]: one["similarity"] for one in [*answer["matches"], *answer["candidates"]]}
-        for answer in (by_file, by_id)
-    ]
-    assert similarities[0].pop(ITEM) == pytest.approx(1.0)
-    assert similarities[0] == similarities[1]
 
 
 def test_a_real_server_answers_as_the_application_does(
@@ -130,37 +104,6 @@ def test_a_batch_equals_its_queries_alone(client: TestClient, view: View, encode
     assert answers == [search(client, **query, **options) for query in queries]
 
 
-@pytest.mark.parametrize(
-    "queries", [[{"item_id": ITEM}, {"item_id": "plain/view 0.png"}], [{"embedding": [1.0] * 24}]]
-)
-def test_batches_of_items_and_of_embeddings(client: TestClient, queries: list[dict[str, object]]) -> None:
-    answers = client.post(f"{SEARCH}/batch", json={"queries": queries}).json()["answers"]
-    assert [without_time(answer) for answer in answers] == [search(client, **query) for query in queries]
-
-
-def test_candidates_come_only_on_request(client: TestClient, png: bytes) -> None:
-    assert upload(client, png)["candidates"] == []
-    candidates = upload(client, png, include_candidates="true", limit="4")["candidates"]
-    threshold = upload(client, png)["threshold"]["value"]
-    assert len(candidates) == 4
-    assert all(one["score"] < threshold and one["margin"] < 0 for one in candidates)
-
-
-def test_a_form_takes_all_options(client: TestClient, png: bytes) -> None:
-    answer = upload(client, png, limit="2", threshold="0.1", rerank="off")
-    assert (len(answer["matches"]), answer["threshold"]["source"]) == (2, "request")
-    assert answer["pipeline"] == "rerank=off"
-
-
-def test_with_another_reranking_there_is_no_calibration_to_decide_by(client: TestClient) -> None:
-    answer = search(client, item_id=ITEM, rerank="contextual")
-    assert (answer["no_match"], answer["threshold"]["value"]) == (None, None)
-    assert answer["candidates"][0]["contextual_similarity"] is not None
-    without = search(client, item_id=ITEM, include_candidates=True)
-    assert without["threshold"]["value"] is not None
-    assert without["candidates"][0]["contextual_similarity"] is None
-
-
 def test_the_threshold_of_an_answer_is_in_full_precision(client: TestClient) -> None:
     """Sending it back decides the same."""
     calibrated = search(client, item_id=ITEM)
@@ -173,18 +116,6 @@ def test_an_answer_names_its_gallery_version_and_bundle(client: TestClient, embe
     assert answer["gallery"] == "shoes"
     assert answer["version"] == client.get("/v1/galleries/shoes").json()["version"]
     assert answer["bundle"] == embedder.bundle.fingerprint
-
-
-def test_an_answer_says_where_the_time_went(client: TestClient, png: bytes) -> None:
-    response = client.post(SEARCH, files={"image": png})
-    spent = response.json()["milliseconds"]
-    assert set(spent) == {"decode", "embed", "search", "rescore", "rerank", "answer"}
-    assert all(stage >= 0.0 for stage in spent.values())
-
-
-def test_json_needs_no_content_type(client: TestClient) -> None:
-    response = client.post(SEARCH, content=b'{"item_id": "plain/view 0.png"}', headers={"content-type": ""})
-    assert response.status_code == 200
 
 
 def test_an_upload_that_is_spooled_to_disk_is_answered(calibrated_client: TestClient, encode: Encode) -> None:

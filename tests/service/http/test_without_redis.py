@@ -110,17 +110,3 @@ def test_a_server_starts_and_answers_without_redis(
     with serving(settings) as url, httpx.Client(base_url=url, timeout=30.0) as client:
         assert len(answers(client, queries)) == len(queries)
         assert redis_state(client) == (200, False)
-
-
-def test_replicas_share_embeddings(
-    http: httpx.Client,
-    calibrated_dir: Path,
-    make_settings: MakeSettings,
-    queries: list[bytes],
-    redis_server: RedisServer,
-) -> None:
-    before = answers(http, queries)
-    settings = make_settings(calibrated_dir, redis_url=redis_server.url)
-    with serving(settings) as url, httpx.Client(base_url=url, timeout=30.0) as other:
-        assert answers(other, queries) == before
-        assert sample(other, 'vicinal_query_cache_total{source="redis"}') == len(queries)

@@ -14,11 +14,10 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from tests.service.types import Calibrate, Encode, MakeSettings, View
-from tests.waiting import wait_for_job, wait_until
+from tests.waiting import do_jobs, wait_for_job
 from vicinal.indexer.gallery import Gallery
 from vicinal.service.http.app import create_app
 from vicinal.service.http.state import state_of
-from vicinal.service.jobs.worker import JobWorker
 from vicinal.service.measuring.records.store import CalibrationStore
 
 ADMIN = "/v1/admin/galleries/shoes"
@@ -46,7 +45,7 @@ def problem_kind(answer: httpx.Response) -> tuple[int, str]:
 
 
 @pytest.mark.slow
-def test_a_job_finds_the_threshold_that_searches_then_use(client: TestClient, worker: None) -> None:
+def test_a_job_finds_the_threshold_that_searches_then_use(client: TestClient) -> None:
     job = wait_for_job(client, client.post(START, json={"target": "fpir=5%"}))
     assert (job["state"], job["problem"], job["kind"]) == ("succeeded", None, "calibrate")
     assert job["progress"]["stage"] == "keep"
@@ -59,9 +58,7 @@ def test_a_job_finds_the_threshold_that_searches_then_use(client: TestClient, wo
 
 
 @pytest.mark.slow
-def test_the_points_of_a_calibration_name_the_items_that_a_search_would_show(
-    client: TestClient, worker: None
-) -> None:
+def test_the_points_of_a_calibration_name_the_items_that_a_search_would_show(client: TestClient) -> None:
     job = wait_for_job(client, client.post(START, json={"target": "fpir=5%"}))
     told = client.get(f"{START}/{job['id']}/points", params={"most": 7}).json()
     queries, ids = told["queries"], told["ids"]
@@ -76,7 +73,7 @@ def test_the_points_of_a_calibration_name_the_items_that_a_search_would_show(
 
 
 @pytest.mark.slow
-def test_a_job_is_told_as_events(client: TestClient, worker: None) -> None:
+def test_a_job_is_told_as_events(client: TestClient) -> None:
     job = wait_for_job(client, client.post(START))
     text = client.get(f"/v1/jobs/{job['id']}/events").text
     (event,) = [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: ")]
@@ -88,7 +85,7 @@ def test_a_job_is_told_as_events(client: TestClient, worker: None) -> None:
     ("asked", "is_active"), [({}, False), ({"activate": None}, False), ({"activate": True}, True)]
 )
 def test_what_promises_less_comes_into_force_only_when_that_is_asked_for(
-    client: TestClient, worker: None, asked: dict[str, Any], is_active: bool
+    client: TestClient, asked: dict[str, Any], is_active: bool
 ) -> None:
     first = wait_for_job(client, client.post(START, json={"queries": "photos"}))
     assert (first["result"]["is_active"], first["result"]["objection"]) == (True, None)
@@ -100,7 +97,7 @@ def test_what_promises_less_comes_into_force_only_when_that_is_asked_for(
 
 
 @pytest.mark.slow
-def test_queries_from_a_folder(client: TestClient, worker: None, app: FastAPI) -> None:
+def test_queries_from_a_folder(client: TestClient, app: FastAPI) -> None:
     broken = state_of(app).settings.sources_dir / "photos" / "plain" / "broken.png"
     broken.write_text("no picture", encoding="utf-8")
     job = wait_for_job(client, client.post(START, json={"queries": "photos"}))
@@ -111,7 +108,7 @@ def test_queries_from_a_folder(client: TestClient, worker: None, app: FastAPI) -
 
 @pytest.mark.slow
 def test_queries_from_a_file_of_embeddings_and_from_the_request_are_the_same(
-    client: TestClient, worker: None, app: FastAPI, gallery: Gallery
+    client: TestClient, app: FastAPI, gallery: Gallery
 ) -> None:
     snapshot = gallery.snapshot()
     embeddings, labels = np.asarray(snapshot.embeddings), snapshot.labels.astype(str)
@@ -128,7 +125,6 @@ def test_queries_from_a_file_of_embeddings_and_from_the_request_are_the_same(
 @pytest.mark.slow
 def test_queries_as_uploaded_images(
     client: TestClient,
-    worker: None,
     view: View,
     encode: Encode,
     gallery: Gallery,
@@ -154,8 +150,8 @@ def test_a_cancelled_calibration_leaves_nothing(client: TestClient, app: FastAPI
     assert client.get(f"/v1/jobs/{started.json()['id']}").json()["state"] == "cancelled"
     assert client.get(START).json()["calibrations"] == []
     # A worker that finds its ticket removes what came with the request.
-    with JobWorker(state_of(app).jobs, state_of(app).kinds, heartbeat_seconds=0.5):
-        wait_until(lambda: list((gallery.calibrations_path / "uploads").iterdir()) == [])
+    do_jobs(app)
+    assert list((gallery.calibrations_path / "uploads").iterdir()) == []
 
 
 @pytest.mark.slow

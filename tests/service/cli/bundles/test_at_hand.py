@@ -59,18 +59,6 @@ def test_a_fetched_model_is_found_by_its_galleries_without_being_named(
     assert "own" in run("bundle", "list").stdout
 
 
-def test_without_its_bundle_a_search_says_to_name_it(
-    run: Run, fail: Fail, hub: WebServer, tmp_path: Path, catalog: Path
-) -> None:
-    made = tmp_path / "elsewhere"
-    run("bundle", "get", "hf:art/eye", "-o", made)
-    run("index", catalog, "-g", "own", "--bundle", made)
-    line = fail("search", next(catalog.glob("*/*.png")), "-g", "own")
-    assert f"was embedded with bundle {ModelBundle.open(made).fingerprint}" in line
-    assert "--bundle" in line
-    assert "--bundle" in fail("calibrate", "-g", "own")
-
-
 def test_a_check_tells_a_sound_bundle_from_a_damaged_one(run: Run, hub: WebServer, tmp_path: Path) -> None:
     run("bundle", "get", "hf:art/eye")
     states = {one["name"]: one["state"] for one in json.loads(run("bundle", "check", "eye", "--json").stdout)}
@@ -96,15 +84,6 @@ def test_a_bundle_is_replaced_when_asked_to_and_stays_where_that_fails(
     run("bundle", "get", "hf:art/eye", "--overwrite")
     assert ModelBundle.open(made).fingerprint != before
     assert [one.name for one in made.parent.iterdir()] == ["eye"]
-
-
-@pytest.mark.slow
-def test_a_form_is_given_where_it_is_asked_for(run: Run, hub: WebServer, catalog: Path) -> None:
-    printed = run("bundle", "get", "hf:art/eye", "--precision", "int8", "--images", catalog, "--json")
-    document = json.loads(printed.stdout)
-    assert document["precision"] == "int8"
-    assert {"hit_rate_1", "mean_cosine"} <= set(document["forms"]["int8"])
-    assert document["training"]["hub"]["repository"] == "art/eye"
 
 
 @pytest.mark.parametrize(

@@ -39,12 +39,6 @@ def test_a_script_gets_json(run: Run, model: Path, tmp_path: Path) -> None:
     assert document["fingerprint"] == ModelBundle.open(tmp_path / "made").fingerprint
 
 
-def test_a_notice_goes_into_the_bundle(run: Run, model: Path, tmp_path: Path) -> None:
-    (tmp_path / "terms").write_text("Ask first.", encoding="utf-8")
-    run("import", model, "-o", tmp_path / "made", "--notice", tmp_path / "terms")
-    assert (tmp_path / "made" / "NOTICE").read_text(encoding="utf-8") == "Ask first."
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "message"),

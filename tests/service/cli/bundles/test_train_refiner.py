@@ -19,6 +19,8 @@ pytest.importorskip("onnxscript")
 
 from vicinal.refine.context_refiner import ContextRefiner
 
+pytestmark = pytest.mark.slow
+
 QUICK = ["--set", "optimizer.steps=3", "--set", "search.n_queries=16"]
 SMALL = ["--folds", "0", "--set", "validation.share=0.4", *QUICK]
 
@@ -70,16 +72,6 @@ def test_output_is_a_copy_and_the_bundle_stays_as_it_is(
 
 
 @pytest.mark.usefixtures("no_graph")
-def test_validation_classes_can_be_given(run: Run, copied: Path, embeddings: Path, tmp_path: Path) -> None:
-    validation = write_embeddings(tmp_path / "validation.npz", n_classes=20, seed=1)
-    options = ("--embeddings", embeddings, "--validation", validation, *SMALL, "--json")
-    section = json.loads(run("train-refiner", "--bundle", copied, *options).stdout)
-    assert section["training"]["classes"] == 40
-    assert section["validation"]["queries"] == {"n_known": 60.0, "n_absent": 120.0}
-    assert "on other classes" in (copied / "MODEL_CARD.md").read_text(encoding="utf-8")
-
-
-@pytest.mark.usefixtures("no_graph")
 def test_images_make_a_refiner(run: Run, copied: Path, catalog: Path, tmp_path: Path) -> None:
     """The data sets of a recipe are embedded with the bundle."""
     recipe = tmp_path / "recipe.toml"
@@ -124,31 +116,6 @@ def test_what_cannot_work_is_said_in_one_line(
     assert ModelBundle.open(copied).manifest.refiner is None
 
 
-def test_embeddings_and_data_sets_exclude_each_other(
-    fail: Fail, copied: Path, embeddings: Path, tmp_path: Path
-) -> None:
-    recipe = tmp_path / "recipe.toml"
-    recipe.write_text('[[datasets]]\nkind = "folder"\nroot = "photos"\n', encoding="utf-8")
-    line = fail("train-refiner", "--bundle", copied, "--data", recipe, "--embeddings", embeddings)
-    assert "the recipe has [[datasets]], and --embeddings was given" in line
-
-
-def test_classes_are_not_validated_on_that_were_trained_on(
-    fail: Fail, copied: Path, catalog: Path, tmp_path: Path
-) -> None:
-    recipe, folder = tmp_path / "recipe.toml", f'kind = "folder"\nroot = "{catalog}"\n'
-    recipe.write_text(f"[[datasets]]\n{folder}\n[[validation_datasets]]\n{folder}", encoding="utf-8")
-    line = fail("train-refiner", "--bundle", copied, "--data", recipe, *SMALL)
-    assert "10 classes are trained and validated on" in line
-
-
 def test_the_bundle_that_ships_is_never_written(fail: Fail, embeddings: Path) -> None:
     line = fail("train-refiner", "--bundle", default_bundle_path(), "--embeddings", embeddings, *QUICK)
     assert "ships with Vicinal and stays as it is: name a folder for a copy with --output" in line
-
-
-@pytest.mark.usefixtures("no_graph")
-def test_embeddings_are_cross_fitted_as_well(run: Run, copied: Path, embeddings: Path) -> None:
-    output = run("train-refiner", "--bundle", copied, "--embeddings", embeddings, "--folds", 2, *QUICK).stdout
-    assert "120 queries with a mate and 240 without" in " ".join(output.split())
-    assert "measured on labels that the refiner never saw" in output

@@ -21,6 +21,8 @@ pytest.importorskip("onnxscript")
 from vicinal.calibration.arrays import FloatArray
 from vicinal.refine.context_refiner import ContextRefiner
 
+pytestmark = pytest.mark.slow
+
 QUICK = ["--set", "optimizer.steps=3", "--set", "search.n_queries=16"]
 DIM = 16
 SPACE = ("--space", "clip-vit-b32")
@@ -125,23 +127,6 @@ def test_from_a_file_to_refined_decisions_and_back(
     assert back["threshold"]["calibration"] == before["threshold"]["calibration"]
 
 
-@pytest.mark.usefixtures("no_graph")
-def test_rows_without_a_label_are_no_class(run: Run, tmp_path: Path) -> None:
-    labels = [None if i % 6 == 0 else "" if i % 6 == 1 else f"label {i // 6}" for i in range(240)]
-    path = write(tmp_path / "some.parquet", range(40), label=pa.array(labels, pa.string()))
-    options = ("--embeddings", path, *SPACE, "-o", tmp_path / "refined", *QUICK, "--json")
-    training = json.loads(run("train-refiner", *options).stdout)["training"]
-    assert (training["items"], training["classes"]) == (160, 40)
-
-
-@pytest.mark.usefixtures("no_graph")
-def test_several_files_are_of_one_space(run: Run, tmp_path: Path) -> None:
-    files = [write(tmp_path / f"{name}.parquet", range(24), fold=list(range(144))) for name in "ab"]
-    options = ("--embeddings", files[0], "--embeddings", files[1], *SPACE, "-o", tmp_path / "refined")
-    training = json.loads(run("train-refiner", *options, *QUICK, "--json").stdout)["training"]
-    assert (training["items"], training["classes"]) == (288, 24)
-
-
 @pytest.mark.parametrize(
     ("options", "named"),
     [
@@ -175,43 +160,3 @@ def test_what_cannot_work_is_said_in_one_line_and_leaves_nothing(
     filled = [one.format(file=train_file, folder=tmp_path) for one in options]
     assert named in fail("train-refiner", *filled, *QUICK)
     assert not (tmp_path / "x").exists()
-
-
-def test_a_bundle_of_another_space_is_refused(
-    fail: Fail, clips: Path, refined_space: Any, tmp_path: Path
-) -> None:
-    holds = "vicinal: gallery 'clips' holds ready 16-d embeddings of 'clip-vit-b32@1', and bundle"
-    for space, dim in (("siglip", DIM), ("clip-vit-b32@2", DIM), ("clip-vit-b32", 8)):
-        path = tmp_path / f"{space}-{dim}"
-        refined_space(space, dim, path)
-        commands = (
-            ("search", "--item", "item 100/0", "-g"),
-            ("calibrate", "-g"),
-            ("gallery", "refine"),
-            ("gallery", "show"),
-            ("gallery", "show", "--json"),
-            ("gallery", "check"),
-            ("use", "-g"),
-            ("index", "-g"),
-        )
-        for command in commands:
-            line = fail(*command, "clips", "--bundle", path)
-            assert line.startswith(f"{holds} '{path}' is for ready {dim}-d embeddings of '{space}")
-            assert line.endswith("leave the bundle out, or name one of the gallery's own")
-
-
-def test_a_bundle_that_is_not_there_is_told(run: Run, fail: Fail, clips: Path, tmp_path: Path) -> None:
-    """Though the gallery could be searched without it."""
-    for command in (("search", "--item", "item 100/0", "-g"), ("index", "-g")):
-        line = fail(*command, "clips", "--bundle", tmp_path / "typo")
-        assert f"'{tmp_path / 'typo'}' is no model bundle" in line
-    run("search", "--item", "item 100/0", "-g", "clips")
-
-
-def test_whatever_needs_a_backbone_refuses_the_bundle(fail: Fail, catalog: Path, refined_space: Any) -> None:
-    space = refined_space("clip-vit-b32", DIM)
-    words = "'clip-vit-b32' is a space of ready embeddings: it embeds no images"
-    assert words in fail("index", catalog, "-g", "pictures", "--bundle", space.path)
-    recipe = catalog.parent / "recipe.toml"
-    recipe.write_text(f'[[datasets]]\nkind = "folder"\nroot = "{catalog}"\n', encoding="utf-8")
-    assert words in fail("train-refiner", "--bundle", space.path, "--data", recipe)

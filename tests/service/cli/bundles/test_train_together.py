@@ -12,7 +12,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-import typer
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("timm")
@@ -22,10 +21,7 @@ from tests.service.cli.bundles.test_train import RECIPE  # noqa: E402
 from tests.service.types import Run  # noqa: E402
 from tests.waiting import wait_until  # noqa: E402
 from vicinal.models.bundle import ModelBundle  # noqa: E402
-from vicinal.models.errors import ConfigError, TrainingStoppedError  # noqa: E402
-from vicinal.service.cli.bundles.train import _after_the_first  # noqa: E402
 from vicinal.service.cli.bundles.watcher import SilentWatcher  # noqa: E402
-from vicinal.training.execution.processes import Processes  # noqa: E402
 from vicinal.training.observer import StepProgress  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -114,25 +110,6 @@ def test_a_process_whose_other_was_killed_ends_with_one_line(command: list[str],
     last = shown.strip().splitlines()[-1]
     assert last.startswith("vicinal: training process 0 of 0 to 1 lost another one")
     assert "--resume" in last
-
-
-@pytest.mark.parametrize("error", [TrainingStoppedError(1, 2), KeyboardInterrupt()])
-def test_only_the_first_process_says_why_all_stop(error: BaseException) -> None:
-    with pytest.raises(type(error)), _after_the_first(Processes(0, 2)):
-        raise error
-    with pytest.raises(typer.Exit) as ended, _after_the_first(Processes(1, 2)):
-        raise error
-    assert ended.value.exit_code == 2
-
-
-def test_what_fails_in_another_process_is_said_after_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Most of what fails does so in all of them, and torchrun ends those that wait."""
-    waited: list[float] = []
-    monkeypatch.setattr("vicinal.service.cli.bundles.train.time.sleep", waited.append)
-    for rank in (0, 1):
-        with pytest.raises(ConfigError, match="no such loss"), _after_the_first(Processes(rank, 2)):
-            raise ConfigError("no such loss")
-    assert waited == [2.0]
 
 
 def test_another_process_shows_nothing_and_stops_when_it_is_interrupted(

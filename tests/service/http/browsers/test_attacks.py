@@ -159,12 +159,6 @@ def test_a_name_that_is_allowed_reads_it(rebound: Page, data_dir: Path, make_set
     assert (status, "shoes" in text) == (200, True)
 
 
-def test_no_other_site_shows_a_page_in_a_frame(browser: Browser, address: str, other_site: str) -> None:
-    page = browser.new_page()
-    with page.expect_console_message(lambda message: "frame-ancestors" in message.text):
-        page.goto(f"{other_site}/frame")
-
-
 @pytest.mark.parametrize("path", ["/", "/#/g/shoes/search", "/label?gallery=shoes", "/docs"])
 def test_pages_keep_their_own_policy(browser: Browser, address: str, path: str) -> None:
     page = browser.new_page()

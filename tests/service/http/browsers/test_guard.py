@@ -17,7 +17,7 @@ from vicinal.service.errors import RequestError
 from vicinal.service.http.app import create_app
 from vicinal.service.http.serving.server import serving
 from vicinal.service.keys import check_exposure
-from vicinal.service.settings import Settings, is_loopback
+from vicinal.service.settings import Settings
 
 KEY = {"X-API-Key": "a-good-key"}
 SEARCH = "/v1/galleries/shoes/search"
@@ -70,15 +70,15 @@ def status_of(client: TestClient, host: str, path: str = "/v1/galleries") -> int
     return client.get(path, headers={"Host": host, **KEY}).status_code
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("path", ["/v1/galleries", "/livez", "/readyz", "/metrics", "/", "/docs", "/nothing"])
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:{port}", "127.0.0.1.evil.example", "0.0.0.0"])
-def test_another_name_of_the_server_is_refused(address: str, path: str, host: str) -> None:
+def test_another_name_of_the_server_is_refused(address: str, host: str) -> None:
     """A page may point its own name at this machine, and would then read every answer."""
     named = host.format(port=urlsplit(address).port)
-    answer = httpx.get(address + path, headers={"Host": named})
-    assert (answer.status_code, answer.json()["type"]) == (421, "urn:vicinal:problem:misdirected")
-    assert "allowed_hosts" in answer.json()["detail"]
+    with httpx.Client(base_url=address, headers={"Host": named}) as client:
+        for path in ("/v1/galleries", "/livez", "/readyz", "/metrics", "/", "/docs", "/nothing"):
+            answer = client.get(path)
+            assert (answer.status_code, answer.json()["type"]) == (421, "urn:vicinal:problem:misdirected")
+            assert "allowed_hosts" in answer.json()["detail"]
 
 
 @pytest.mark.slow
@@ -139,15 +139,13 @@ def test_with_keys_any_name_is_served_until_some_are_set(client_with: Callable[.
     assert status_of(client_with(api_keys=keys, allowed_hosts=("*",)), "evil.example") == 200
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("method", "path"), CALLS)
 @pytest.mark.parametrize("headers", FROM_ELSEWHERE, ids=str)
-def test_a_page_of_another_origin_changes_nothing(
-    address: str, method: str, path: str, headers: dict[str, str]
-) -> None:
+def test_a_page_of_another_origin_changes_nothing(address: str, headers: dict[str, str]) -> None:
     sent = {name: value.format(port=urlsplit(address).port) for name, value in headers.items()}
-    answer = httpx.request(method, address + path, headers=sent)
-    assert (answer.status_code, answer.json()["type"]) == (403, "urn:vicinal:problem:cross-site")
+    with httpx.Client(base_url=address, headers=sent) as client:
+        for method, path in CALLS:
+            answer = client.request(method, path)
+            assert (answer.status_code, answer.json()["type"]) == (403, "urn:vicinal:problem:cross-site")
 
 
 def test_a_page_of_another_origin_is_not_read_from(address: str) -> None:
@@ -230,25 +228,6 @@ def test_any_origin_may_with_keys_only(client_with: Callable[..., TestClient]) -
     assert client.post(SEARCH, json=ITEM, headers=sent | KEY).status_code == 200
     with pytest.raises(RequestError, match="lets every site change"):
         check_exposure(Settings(cors_origins=("*",)))
-
-
-def test_refusals_are_counted(client_with: Callable[..., TestClient]) -> None:
-    client = client_with()
-    client.get("/", headers={"Host": "evil.example"})
-    client.post(SEARCH, json=ITEM, headers={"Origin": SHOP})
-    counted = client.get("/metrics").text
-    assert 'vicinal_problems_total{type="misdirected"} 1.0' in counted
-    assert 'vicinal_problems_total{type="cross-site"} 1.0' in counted
-
-
-@pytest.mark.parametrize("name", ["localhost", "x.localhost", "127.0.0.1", "127.255.0.1", "::1"])
-def test_loopback(name: str) -> None:
-    assert is_loopback(name)
-
-
-@pytest.mark.parametrize("name", ["", "localhost.evil", "notlocalhost", "0.0.0.0", "::", "128.0.0.1"])
-def test_not_loopback(name: str) -> None:
-    assert not is_loopback(name)
 
 
 @pytest.mark.parametrize(
