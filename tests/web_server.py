@@ -44,11 +44,6 @@ def sends(body: bytes, status: int = 200, **headers: str) -> Answer:
     return answer
 
 
-def redirects(to: str, status: int = 302) -> Answer:
-    """Answers that it is elsewhere."""
-    return sends(b"", status, Location=to)
-
-
 def in_turn(*answers: Answer) -> Answer:
     """Each answer once, then the last one for good."""
     left = list(answers)

@@ -21,6 +21,8 @@ from vicinal.models.embedder import Embedder
 from vicinal.service.http.app import create_app
 from vicinal.service.http.state import state_of
 
+pytestmark = pytest.mark.slow
+
 DUPLICATES = "/v1/admin/galleries/album/duplicates"
 ITEMS = "/v1/galleries/album/items"
 
@@ -66,7 +68,6 @@ def record_id(app: FastAPI, looked_through: tuple[Path, str]) -> str:
     return found
 
 
-@pytest.mark.slow
 def test_a_job_finds_them_and_the_items_can_be_removed(client: TestClient, record_id: str) -> None:
     found = client.get(f"{DUPLICATES}/{record_id}").json()
     copies = [one["id"] for group in found["groups"] for one in group["copies"]]
@@ -86,7 +87,6 @@ def left(client: TestClient, record_id: str) -> set[frozenset[str]]:
     }
 
 
-@pytest.mark.slow
 def test_what_was_called_no_copy_is_none_at_once_and_in_the_next_look(
     client: TestClient, record_id: str
 ) -> None:
@@ -125,7 +125,6 @@ def test_the_page_loads_nothing_and_shows_what_is_left(client: TestClient, recor
     assert (page.count("data:image/jpeg"), page.count("no picture")) == (n_pictures - 1, 1)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("width", [1200, 390])
 def test_a_browser_shows_all_pictures_side_by_side(
     client: TestClient, record_id: str, tmp_path: Path, width: int
