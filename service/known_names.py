@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from vicinal.models.configs.file import models_of
-from vicinal.service.errors import RequestError
+from vicinal.service.errors import GONE_RERANK, RequestError
 
 # Commands that went, and what to do instead.
 GONE_COMMANDS = {"plan": "docs/SCALE.md has what a gallery takes by its size"}
@@ -19,6 +20,7 @@ _OF_TESTS = "test_"
 # Settings that are no more, and what to do instead.
 _GONE = {
     "postgres_url": "PostgreSQL finds no candidates, index with --index milvus or auto",
+    **dict.fromkeys(("k1", "k2", "lam"), GONE_RERANK),
     "allow_urls": "fetch what is on the web with img2dataset and index its shards; data sets of the hub of "
     "Hugging Face are read where `allow_hub` is set",
 }
@@ -56,7 +58,8 @@ def check_file(model: type[BaseModel], values: Mapping[str, Any], file: str) -> 
 
 
 def _instead(name: str) -> str:
-    return f" any more: {_GONE[name]}" if name in _GONE else ""
+    instead = _GONE.get(re.split(r"__|\.", name)[-1])
+    return f" any more: {instead}" if instead else ""
 
 
 def _paths(model: type[BaseModel], before: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], bool]]:

@@ -22,7 +22,7 @@ from vicinal.indexer.storage.files import (
     write_sealed,
 )
 from vicinal.models.configs.sealed_json import BrokenSealError
-from vicinal.service.errors import RecordNotFoundError, ServiceError
+from vicinal.service.errors import GONE_RERANK, RecordNotFoundError, ServiceError
 
 logger = logging.getLogger(__name__)
 _ID = re.compile(r"[\w-][\w.-]{0,63}")
@@ -146,6 +146,8 @@ class RecordFolder(Generic[Record]):
             if record.id != record_id:
                 raise BrokenSealError(f"it is that of {self.kind} '{record.id}'")
         except (OSError, BrokenSealError) as error:
+            if GONE_RERANK in str(error):
+                raise self.error(f"{self.kind} '{record_id}' cannot be used: {GONE_RERANK}") from error
             raise self.damaged(record_id) from error
         self._files[record_id] = file
         return record
@@ -163,13 +165,15 @@ class RecordFolder(Generic[Record]):
         return self.get(record_id)
 
     def history(self, *, passes_over_damaged: bool = False) -> list[Record]:
-        """All records, newest first; damaged ones are logged where they are passed over."""
+        """All records, newest first; damaged ones are logged where they are passed over, as those always are
+        that re-rank as nothing does any more.
+        """
         found = []
         for file in self.path.glob("*.json"):
             try:
                 found += [] if file.name in self.other_files else [self.get(file.stem)]
             except self.error as error:
-                if not passes_over_damaged:
+                if not passes_over_damaged and GONE_RERANK not in str(error):
                     raise
                 logger.warning("%s", error)
         return sorted(found, key=lambda one: (one.created_at, one.id), reverse=True)

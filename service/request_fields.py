@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from vicinal.indexer.sources import SourceOptions
 
 RefineChoice = Literal["auto", "off", "gallery", "query", "both"]
-RerankChoice = Literal["auto", "off", "contextual", "k_reciprocal"]
+RerankChoice = Literal["auto", "off", "contextual"]
 GroupChoice = Literal["auto", "max", "mean", "lme", "vote", "share", "learned"]
 OnConflict = Literal["error", "replace", "skip"]
 

@@ -43,7 +43,6 @@ SPACES = {"initial": "initial embeddings", "refined": "refined embeddings", "fin
 _EVIDENCE = {"copies": "equal or nearly equal pictures", "times": "capture time", "series": "file numbers"}
 _NAMES = {"precision": "precision", "hit_rate_1": "R@1"}
 _REFINED = {"gallery": "items", "query": "query", "both": "query and items"}
-_RERANKED = {"contextual": "re-ranked by shared neighbors", "k_reciprocal": "re-ranked by mutual neighbors"}
 _SHOWN = 10
 _LONGEST_NAME = 60
 _JOINERS = "\u200c\u200d"
@@ -164,12 +163,11 @@ def rerank_words(found: RerankTrial, target: Target | None, noun: Noun = "photo"
     if found.chosen.method == "off":
         cut = ", took too long" if found.took_too_long else ""
         return f"{tried}{cut} and is not surely better: it stays off."
-    kind = f"with k {found.chosen.k}" if found.chosen.method == "contextual" else "by mutual neighbors"
     is_missed = target is None or target.rate not in ("fnir", "frr")
     gain = f"finds some {counted(found.gain)} of 100 more {noun}s"
     if not is_missed:
         gain = f"answers some {counted(found.gain)} of 100 fewer {noun}s of things you lack"
-    return f"{tried}: {kind} it {gain}, so that it comes with this threshold."
+    return f"{tried}: with k {found.chosen.k} it {gain}, so that it comes with this threshold."
 
 
 def drift_words(found: DriftState) -> str:
@@ -227,7 +225,7 @@ def search_words(pipeline: Pipeline, bundle: ModelBundle) -> str:
         n = refiner.architecture.n_neighbors
         stages.append(f"{_REFINED[pipeline.refine.sides]} refined by attention over {n} neighbors")
     if pipeline.rerank.method != "off":
-        stages.append(_RERANKED[pipeline.rerank.method])
+        stages.append("re-ranked by shared neighbors")
     on = "" if pipeline.group is None else f" on each {pipeline.group.by}"
     return ", ".join([*stages, f"one threshold{on}"])
 

@@ -40,7 +40,6 @@ from vicinal.indexer.views.snapshot import (
 from vicinal.models.progress import OnProgress, no_progress
 from vicinal.models.runtime import Device
 from vicinal.refine.context_refiner import ContextRefiner
-from vicinal.refine.k_reciprocal import ranges
 
 _MANIFEST = "refined.json"
 _INDEX = "refined.index"
@@ -118,7 +117,7 @@ class RefinedSnapshot:
         """Ascending positions of the items that have one of some items in their context."""
         starts, owners = self._users
         inside = positions[positions < len(self.embeddings)]
-        return np.unique(owners[ranges(starts[inside], starts[inside + 1] - starts[inside])])
+        return np.unique(owners[_ranges(starts[inside], starts[inside + 1] - starts[inside])])
 
     @cached_property
     def _users(self) -> tuple[Ints, Ints]:
@@ -127,6 +126,12 @@ class RefinedSnapshot:
         order = np.argsort(flat, kind="stable")
         starts = np.searchsorted(flat[order], np.arange(len(self.embeddings) + 1))
         return starts.astype(np.int64), (order // max(1, self._contexts.shape[1])).astype(np.int64)
+
+
+def _ranges(starts: Ints, sizes: Ints) -> Ints:
+    """`starts[0], starts[0] + 1, ...` for `sizes[0]` numbers, then the same for the next, as one array."""
+    before = np.cumsum(sizes) - sizes
+    return np.repeat(starts - before, sizes) + np.arange(int(sizes.sum()))
 
 
 def write_refined(

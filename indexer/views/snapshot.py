@@ -4,9 +4,6 @@ snapshot.json               counts, bundle, index kind, checksums
 embeddings.npy              (n, d) float32, L2-normalized
 neighbor_ids.npy            (n, K) int32
 neighbor_similarities.npy   (n, K) float32
-encoding_indptr.npy         (n + 1,) int64: the k-reciprocal encodings of the items, in compressed rows
-encoding_indices.npy        (nnz,) int32
-encoding_values.npy         (nnz,) float32
 sequences.npy               (n,) int64, ascending: which rows of the table these are
 items.arrow                 id, label, uri, metadata
 initial.index               the vector index over the initial embeddings, or which table of an engine it is
@@ -28,6 +25,7 @@ from typing import Any, Generic, Self, TypeAlias, TypeVar
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pydantic import model_validator
 
 from vicinal.calibration.arrays import AnyArray, AnyInts, FloatArray, Ints, Objects, ShortInts
 from vicinal.calibration.frozen import Frozen
@@ -49,13 +47,6 @@ from vicinal.indexer.storage.files import (
 )
 from vicinal.indexer.storage.item_table import expect_single_rows
 from vicinal.models.configs.sealed_json import sealed
-from vicinal.refine.k_reciprocal import (
-    DEFAULT_K1,
-    ItemLists,
-    ReciprocalGraph,
-    SparseRows,
-    reciprocal_encodings,
-)
 
 ITEM_COLUMNS = ("id", "label", "uri", "metadata")
 _MANIFEST = "snapshot.json"
@@ -63,7 +54,6 @@ _NOTE = "_truncated"
 _ITEMS = "items.arrow"
 _INDEX = "initial.index"
 SNAPSHOT_FILES = (_INDEX, _MANIFEST)
-_ENCODINGS = ("encoding_indptr", "encoding_indices", "encoding_values")
 _GRAPH = ("neighbor_ids", "neighbor_similarities")
 
 
@@ -165,7 +155,12 @@ class SnapshotManifest(DerivedManifest):
     n_items: int
     n_labels: int
     next_number: int
-    encodings_k1: int
+
+    @model_validator(mode="before")
+    @classmethod
+    def _leave_out_encodings(cls, given: Any) -> Any:
+        # A version may hold encodings beside its files, which nothing reads.
+        return {name: one for name, one in given.items() if name != "encodings_k1"}
 
     @property
     def index_kind(self) -> str:
@@ -196,7 +191,6 @@ class Snapshot:
         graph = files.graph()
         self.neighbor_ids: ShortInts = graph.ids
         self.neighbor_similarities: FloatArray = graph.similarities
-        self.encodings = SparseRows(*(files.array(name) for name in _ENCODINGS))
         with ThreadPoolExecutor(1) as beside:
             # Every byte of both is compared, which holds up nothing else in Python.
             items = beside.submit(files.table, _ITEMS)
@@ -355,8 +349,6 @@ def write_snapshot(
         appearing(path) as staging,
     ):
         embeddings, graph, items = rows.embeddings, rows.graph, rows.items
-        lists = ItemLists(embeddings, graph.ids, graph.similarities)
-        encodings = reciprocal_encodings(ReciprocalGraph(lists, len(embeddings), DEFAULT_K1))
         with pa.OSFile(str(staging / _ITEMS), "wb") as sink, pa.ipc.new_file(sink, items.schema) as writer:
             writer.write_table(items.combine_chunks())
         write_derived(
@@ -367,7 +359,6 @@ def write_snapshot(
             {
                 "embeddings": embeddings,
                 "sequences": rows.sequences,
-                **dict(zip(_ENCODINGS, vars(encodings).values(), strict=True)),
             },
             make_index=make_index,
             kind=SnapshotManifest,
@@ -376,7 +367,6 @@ def write_snapshot(
                 "dim": embeddings.shape[1],
                 "n_items": len(embeddings),
                 "n_labels": pc.count_distinct(items["label"]).as_py(),
-                "encodings_k1": DEFAULT_K1,
             },
         )
         for folder in kept:

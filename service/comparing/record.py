@@ -17,6 +17,7 @@ from vicinal.calibration.frozen import Frozen
 from vicinal.calibration.rates.paired_bootstrap import SelectionSplit
 from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS
 from vicinal.models.refiner_manifest import Sides
+from vicinal.service.errors import GONE_RERANK
 from vicinal.service.measuring.evidence import RateEvidence
 from vicinal.service.measuring.records.record import CalibrationRecord
 from vicinal.service.request_fields import ComparisonOptions
@@ -37,15 +38,10 @@ class PipelineGrid(Frozen):
         None, description="What is refined; all that bundle and version can when null."
     )
     rerank: tuple[RerankMethod, ...] = Field(
-        ("off", "contextual", "k_reciprocal"), min_length=1, description="How variants re-rank."
+        ("off", "contextual"), min_length=1, description="How variants re-rank."
     )
     k: tuple[Neighbors, ...] = Field((4, 8), description="Contextual: neighborhoods.")
     beta: tuple[Share, ...] = Field((0.1, 0.3), description="Contextual: weights.")
-    k1: tuple[Neighbors, ...] = Field((8, 20), description="k-reciprocal: neighbors that can be reciprocal.")
-    k2: tuple[Annotated[StrictInt, Field(ge=1, le=N_NEIGHBORS + 1)], ...] = Field(
-        (3, 6), description="k-reciprocal: items that encodings are averaged over; at most k1."
-    )
-    lam: tuple[Share, ...] = Field((0.3,), description="k-reciprocal: weights of the similarity.")
     group_by: str | None = Field(
         None,
         min_length=1,
@@ -56,6 +52,15 @@ class PipelineGrid(Frozen):
     group_score: tuple[GroupScore, ...] = Field(
         get_args(GroupScore), min_length=1, description="With groups: how a group is scored from its items."
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _names_what_there_is(cls, given: Any) -> Any:
+        if isinstance(given, dict) and (
+            given.keys() & {"k1", "k2", "lam"} or "k_reciprocal" in (given.get("rerank") or ())
+        ):
+            raise ValueError(GONE_RERANK)
+        return given
 
     @model_validator(mode="after")
     def _not_too_many(self) -> PipelineGrid:
@@ -71,10 +76,6 @@ class PipelineGrid(Frozen):
         if "contextual" in self.rerank:
             for k, beta in product(self.k, self.beta):
                 yield own.model_copy(update={"method": "contextual", "k": k, "beta": beta})
-        if "k_reciprocal" in self.rerank:
-            for k1, k2, lam in product(self.k1, self.k2, self.lam):
-                if k2 <= k1:
-                    yield own.model_copy(update={"method": "k_reciprocal", "k1": k1, "k2": k2, "lam": lam})
 
 
 class ComparisonRequest(ComparisonOptions):

@@ -103,10 +103,7 @@ class Candidate:
     initial_similarity: Annotated[float, Field(description="Cosine of the embeddings before refinement.")]
     contextual_similarity: Annotated[
         float | None,
-        Field(
-            description="How alike the neighborhoods are: the share of common neighbors, or with "
-            "`k_reciprocal` the Jaccard similarity of the encodings; null when off."
-        ),
+        Field(description="How alike the neighborhoods are: the share of common neighbors; null when off."),
     ]
     margin: Annotated[float | None, Field(description="Score minus threshold; null without one.")]
     copy_of: Annotated[

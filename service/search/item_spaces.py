@@ -22,7 +22,6 @@ from vicinal.indexer.views.view import GalleryView
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.runtime import Device
 from vicinal.refine.context_refiner import ContextRefiner
-from vicinal.refine.k_reciprocal import ReciprocalGraph
 from vicinal.refine.reranking import kth_similarities
 from vicinal.service.search.pipeline import Pipeline
 
@@ -92,7 +91,6 @@ class InitialSpace:
 
     def __init__(self, view: GalleryView) -> None:
         self.view = view
-        self._graphs: dict[int, ReciprocalGraph] = {}
 
     @property
     def device(self) -> str:
@@ -131,12 +129,6 @@ class InitialSpace:
             removed = is_excluded(ids, excluded) | (ids < 0)
         return kth_similarities(lists, k, removed)
 
-    def reciprocal_graphs(self, k1: int, excluded: Sequence[Ints]) -> list[ReciprocalGraph]:
-        """The gallery of each query, as k-reciprocal re-ranking sees it."""
-        if k1 not in self._graphs:
-            self._graphs[k1] = self._graph(k1)
-        return [self._graphs[k1].without(out) for out in excluded]
-
     def similarities(
         self,
         queries: FloatArray,
@@ -146,14 +138,6 @@ class InitialSpace:
     ) -> Floats:
         """(B, w) float64 cosine similarity to the items at some positions."""
         return multiply(queries, self.view.vectors(np.arange(columns.start, columns.stop)))
-
-    def _graph(self, k1: int) -> ReciprocalGraph:
-        view, snapshot = self.view, self.view.snapshot
-        # Items that were removed live on in the stored encodings of their neighbors.
-        fits = snapshot.manifest.encodings_k1 == k1 and view.n_kept == len(snapshot)
-        has_gone = len(view.dead) > 0 or len(view.segment) > 0
-        encodings = snapshot.encodings if fits else None
-        return ReciprocalGraph(view, view.n_positions, k1, encodings, has_gone=has_gone)
 
 
 class RefinedItemSpace:
@@ -200,12 +184,6 @@ class RefinedItemSpace:
         return kth_similarities(
             np.stack([self._without(out).neighbor_similarities(row) for row, out in pairs]), k
         )
-
-    def reciprocal_graphs(self, k1: int, excluded: Sequence[Ints]) -> list[ReciprocalGraph]:
-        """Graphs whose encodings are not stored but made for the candidates."""
-        n = self.view.view.n_positions
-        views = [self._without(out) for out in excluded]
-        return [ReciprocalGraph(view, n, k1, has_gone=view.has_unknown) for view in views]
 
     def similarities(
         self,

@@ -26,10 +26,9 @@ from vicinal.models.bundle import ModelBundle
 from vicinal.models.configs.sealed_json import BrokenSealError
 from vicinal.models.refiner_manifest import Sides
 from vicinal.refine.errors import RefinementError, RefinerNotFoundError
-from vicinal.refine.k_reciprocal import DEFAULT_K1
-from vicinal.service.errors import CalibrationRecordError, RequestError
+from vicinal.service.errors import GONE_RERANK, CalibrationRecordError, RequestError
 
-RerankMethod = Literal["off", "contextual", "k_reciprocal"]
+RerankMethod = Literal["off", "contextual"]
 
 GroupScore = Literal["max", "mean", "lme", "vote", "share", "learned"]
 _LONGEST_KEY = 256
@@ -70,60 +69,44 @@ class Refine(Frozen):
 class Rerank(Frozen):
     """Re-ranking of the candidates: off, until a calibration has tried it on the gallery.
 
-    The defaults of `contextual` are chosen by `benchmarks/quality/rerank_settings.py`, those of
-    `k_reciprocal` are the paper's; `benchmarks/quality/k_reciprocal_settings.py` says what others do.
+    The defaults of `contextual` are chosen by `benchmarks/quality/rerank_settings.py`.
 
     Attributes:
-        method: `contextual` (CSO, appendix I.5), `k_reciprocal` (Zhong et al., CVPR 2017, see
-            `refine.k_reciprocal`), or `off`: the score is then `exp(2 s - 2)`. Where `k`, `beta` or `eps` are
-            named without a method, it is `contextual`.
+        method: `contextual` (CSO, appendix I.5), or `off`: the score is then `exp(2 s - 2)`. Where `k`,
+            `beta` or `eps` are named without a method, it is `contextual`.
         k: Contextual: neighborhood size, the query itself counted; at most about the usual number of images a
             class.
         beta: Contextual: weight of the contextual similarity, in [0, 1].
         eps: Contextual: slack of the neighborhood on the squared distance.
-        k1: k-reciprocal: neighbors that can be reciprocal; smaller where classes are small. Galleries store
-            the encodings of the default; those of another k1 are computed with every query.
-        k2: k-reciprocal: items, the query itself counted, over which encodings are averaged; 1 does not
-            average.
-        lam: k-reciprocal: weight of the similarity, in [0, 1].
     """
 
     method: RerankMethod = "off"
     k: int = Field(8, ge=2, le=N_NEIGHBORS)
     beta: float = Field(0.1, ge=0.0, le=1.0)
     eps: float = Field(0.05, ge=0.0, le=4.0)
-    k1: int = Field(DEFAULT_K1, ge=2, le=N_NEIGHBORS)
-    k2: int = Field(6, ge=1, le=N_NEIGHBORS + 1)
-    lam: float = Field(0.3, ge=0.0, le=1.0)
 
     @model_validator(mode="before")
     @classmethod
     def _is_named_by_its_settings(cls, given: Any) -> Any:
-        if isinstance(given, dict) and "method" not in given and given.keys() & {"k", "beta", "eps"}:
-            return {**given, "method": "contextual"}
-        return given
+        if not isinstance(given, dict):
+            return given
+        if given.get("method") == "k_reciprocal":
+            raise ValueError(GONE_RERANK)
+        # Records may hold settings of that method beside those of their own.
+        named = {name: value for name, value in given.items() if name not in ("k1", "k2", "lam")}
+        if "method" not in named and named.keys() & {"k", "beta", "eps"}:
+            return {**named, "method": "contextual"}
+        return named
 
     @property
     def n_listed(self) -> int:
         """Neighbors of an item that its list has to hold; 0 when off."""
-        return {"off": 0, "contextual": self.k - 1, "k_reciprocal": max(self.k1, self.k2 - 1)}[self.method]
-
-    @property
-    def reach(self) -> int:
-        """Nearest items of a query that decide its scores; all that are tied with the last count too."""
-        return {"off": 0, "contextual": self.k - 1, "k_reciprocal": max(self.k1 + 1, self.k2 - 1)}[
-            self.method
-        ]
-
-    @property
-    def slack(self) -> float:
-        """Squared distance by which those may lie beyond the last of them."""
-        return self.eps if self.method == "contextual" else 0.0
+        return 0 if self.method == "off" else self.k - 1
 
     @property
     def context_weight(self) -> float:
         """Weight of what is no similarity of the pair itself, in [0, 1]."""
-        return {"off": 0.0, "contextual": self.beta, "k_reciprocal": 1.0 - self.lam}[self.method]
+        return 0.0 if self.method == "off" else self.beta
 
 
 class Group(Frozen):
@@ -197,9 +180,7 @@ class Pipeline(Frozen):
         parts = [f"rerank={rerank.method}"]
         if refine.sides != "off":
             parts.insert(0, f"refine={refine.sides} steps={refine.steps} refiner={refine.refiner}")
-        if rerank.method == "k_reciprocal":
-            parts.append(f"k1={rerank.k1} k2={rerank.k2} lam={rerank.lam!r}")
-        elif rerank.method == "contextual":
+        if rerank.method == "contextual":
             parts.append(f"k={rerank.k} beta={rerank.beta!r} eps={rerank.eps!r}")
         if self.group is not None:
             parts.append(f"group_by={quote(self.group.by, safe='')}")
@@ -251,7 +232,7 @@ def choose_pipeline(
     if rerank in get_args(RerankMethod):
         method = Rerank.model_validate({**default.rerank.model_dump(), "method": rerank})
         return Pipeline(refine=chosen, rerank=method, group=group)
-    raise RequestError(f"rerank is '{rerank}', expected auto, off, contextual or k_reciprocal")
+    raise RequestError(f"rerank is '{rerank}', expected auto, off or contextual")
 
 
 def starting_threshold(bundle: ModelBundle, pipeline: Pipeline) -> float | None:
@@ -345,6 +326,8 @@ class ActivePipelineFile:
         except FileNotFoundError:
             return None
         except (OSError, BrokenSealError) as error:
+            if GONE_RERANK in str(error):
+                raise CalibrationRecordError(f"the chosen pipeline is not used: {GONE_RERANK}") from error
             name = self.path.parent.parent.name
             raise CalibrationRecordError(
                 f"'{self.path}' is damaged, so that nobody knows which pipeline is in force: ",
@@ -356,12 +339,18 @@ class ActivePipelineFile:
 
     def resolve(self, default: Pipeline, bundle: ModelBundle) -> ActivePipeline:
         """Find the pipeline that `auto` stands for."""
-        chosen = self.chosen()
-        if chosen is None:
-            return ActivePipeline(default)
-        reason = _mismatch(chosen, bundle)
-        if reason is None:
-            return ActivePipeline(chosen.pipeline, chosen.source, chosen)
+        try:
+            chosen = self.chosen()
+        except CalibrationRecordError as error:
+            if GONE_RERANK not in str(error):
+                raise
+            reason: str | None = str(error)
+        else:
+            if chosen is None:
+                return ActivePipeline(default)
+            reason = _mismatch(chosen, bundle)
+            if reason is None:
+                return ActivePipeline(chosen.pipeline, chosen.source, chosen)
         if reason != self._told:
             self._told = reason
             logger.warning("%s", reason)

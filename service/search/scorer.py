@@ -19,7 +19,6 @@ from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.indexer.views.view import GalleryView
 from vicinal.models.similarity import exact_similarities, most_similar
 from vicinal.refine.errors import RefinementError
-from vicinal.refine.k_reciprocal import k_reciprocal_scores
 from vicinal.refine.reranking import contextual_scores, neighborhood, neighborhood_radius
 from vicinal.service.search.item_spaces import InitialSpace, OpenedRefiner, RefinedItemSpace, is_excluded
 from vicinal.service.search.pipeline import Pipeline
@@ -44,9 +43,7 @@ class ScoredCandidates:
     scores: Floats  # (B, n) final scores in [0, 1], -inf for padding
     # (B, n) exact cosine similarities of the embeddings that were matched, -inf for padding
     similarities: FloatArray
-    # (B, n) contextual similarities in [0, 1], or with k-reciprocal re-ranking Jaccard similarities of the
-    # encodings; zeros when re-ranking is off
-    contextual: Floats
+    contextual: Floats  # (B, n) contextual similarities in [0, 1]; zeros when re-ranking is off
     initial_similarities: FloatArray  # (B, n) the same of the embeddings before refinement
     queries: FloatArray  # (B, d) the embeddings that were searched for: refined where the pipeline says so
     seconds: dict[str, float] = field(default_factory=dict)  # Time by stage: refine, search, rescore, rerank
@@ -259,9 +256,9 @@ class Scorer:
     def _crowded(self, similarities: FloatArray) -> Mask:
         """Tell whether the last candidate lies in the query's neighborhood, so that it may be cut short."""
         rerank, width = self.pipeline.rerank, similarities.shape[1]
-        if rerank.method == "off" or width >= len(self.view) or width <= rerank.reach:
+        if rerank.method == "off" or width >= len(self.view) or width <= rerank.n_listed:
             return np.zeros(len(similarities), dtype=bool)
-        radius = neighborhood_radius(similarities, rerank.reach + 1, rerank.slack)
+        radius = neighborhood_radius(similarities, rerank.k, rerank.eps)
         return np.isfinite(similarities[:, -1]) & (similarities[:, -1] >= radius)
 
     def _rerank(
@@ -299,11 +296,6 @@ class Scorer:
         if rerank.method == "off":
             scores = similarity_score(similarities)
             return scores, np.zeros_like(scores)
-        if rerank.method == "k_reciprocal":
-            graphs = self.space.reciprocal_graphs(rerank.k1, excluded)
-            return k_reciprocal_scores(
-                nearest.queries, positions, similarities, graphs, k2=rerank.k2, lam=rerank.lam
-            )
         width = int(neighborhood(similarities, rerank.k, rerank.eps).sum(axis=1).max(initial=0))
         kth = self.space.kth_similarities(positions[:, :width], excluded, rerank.k)
         k, beta, eps = rerank.k, rerank.beta, rerank.eps

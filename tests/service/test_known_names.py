@@ -11,7 +11,7 @@ import pytest
 
 from docs.tables import settings_table
 from tests.service.types import Fail
-from vicinal.service.errors import RequestError
+from vicinal.service.errors import GONE_RERANK, RequestError
 from vicinal.service.known_names import check_file, check_variables
 from vicinal.service.settings import Settings
 
@@ -22,6 +22,10 @@ def refused(variable: str, value: str = SECRET) -> str:
     with pytest.raises(RequestError) as caught:
         check_variables(Settings, {variable: value}, "VICINAL_")
     return str(caught.value)
+
+
+def test_a_setting_that_went_says_what_to_do_instead() -> None:
+    assert refused("VICINAL_PIPELINE__RERANK__LAM").endswith(f"is not a setting any more: {GONE_RERANK}")
 
 
 @pytest.mark.parametrize(

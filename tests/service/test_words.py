@@ -56,8 +56,8 @@ def test_what_mixing_visits_would_promise_stands_beside_what_it_shows() -> None:
         ("query", "off", "nearest neighbors, query refined by attention over 4 neighbors, one threshold"),
         (
             "both",
-            "k_reciprocal",
-            "nearest neighbors, query and items refined by attention over 4 neighbors, re-ranked by mutual "
+            "contextual",
+            "nearest neighbors, query and items refined by attention over 4 neighbors, re-ranked by shared "
             "neighbors, one threshold",
         ),
     ],

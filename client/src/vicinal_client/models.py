@@ -208,8 +208,7 @@ class Candidate(Model):
         score: Final score in [0, 1]; the threshold is applied to this.
         similarity: Cosine of the embeddings that were matched.
         initial_similarity: Cosine of the embeddings before refinement.
-        contextual_similarity: How alike the neighborhoods are: the share of common neighbors, or with
-            `k_reciprocal` the Jaccard similarity of the encodings; null when off.
+        contextual_similarity: How alike the neighborhoods are: the share of common neighbors; null when off.
         margin: Score minus threshold; null without one.
         copy_of: Better item of the answer that shows almost the same picture; null where there is none, or
             `mark_copies` was not asked for.

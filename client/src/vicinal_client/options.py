@@ -30,7 +30,7 @@ class PipelineOptions(TypedDict, total=False):
 
     refine: Literal["auto", "off", "gallery", "query", "both"] | None
     steps: int | None
-    rerank: Literal["auto", "off", "contextual", "k_reciprocal"] | None
+    rerank: Literal["auto", "off", "contextual"] | None
     group_by: str | None
 
 

@@ -84,7 +84,7 @@ class Activations:
     def all(self) -> dict[str, Activation]:
         """Activations in force, by pipeline."""
         try:
-            return self._active.read()
+            active = self._active.read()
         except FileNotFoundError:
             # It is written before the other one.
             if not self._events_path.exists():
@@ -92,6 +92,8 @@ class Activations:
             raise self._damaged(self._active.path, "missing") from None
         except (OSError, BrokenSealError) as error:
             raise self._damaged(self._active.path, "damaged") from error
+        # Nothing is searched by pipelines of that method, whose records cannot be read.
+        return {key: one for key, one in active.items() if "rerank=k_reciprocal" not in key}
 
     def active(self, pipeline: str) -> Activation | None:
         """Activation in force for the pipeline of this key."""

@@ -15,17 +15,14 @@ import pytest
 from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.errors import GalleryError
 from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph
-from vicinal.indexer.storage.files import making_in
+from vicinal.indexer.storage.files import FileSeal, making_in, read_sealed
 from vicinal.indexer.views.snapshot import Snapshot, SnapshotRows, write_snapshot
+from vicinal.models.configs.sealed_json import sealed
 from vicinal.models.similarity import normalize
-from vicinal.refine.k_reciprocal import ItemLists, ReciprocalGraph, reciprocal_encodings
 
 N_ITEMS = 40
 FILES = [
     "embeddings.npy",
-    "encoding_indices.npy",
-    "encoding_indptr.npy",
-    "encoding_values.npy",
     "initial.index",
     "items.arrow",
     "neighbor_ids.npy",
@@ -85,24 +82,15 @@ def test_opened_snapshot_holds_what_was_written(snapshot: Snapshot) -> None:
     assert opened.items(range(N_ITEMS)) == snapshot.items(range(N_ITEMS))
 
 
-def test_opened_snapshot_holds_the_k_reciprocal_encodings_of_its_graph(snapshot: Snapshot) -> None:
-    opened, graph = Snapshot.open(snapshot.path), build_neighbor_graph(_embeddings())
-    lists = ItemLists(_embeddings(), graph.ids, graph.similarities)
-    expected = reciprocal_encodings(ReciprocalGraph(lists, N_ITEMS, opened.manifest.encodings_k1))
-    np.testing.assert_array_equal(opened.encodings.indptr, expected.indptr)
-    np.testing.assert_array_equal(opened.encodings.indices, expected.indices)
-    np.testing.assert_array_equal(opened.encodings.values, expected.values)
-
-
-def test_snapshot_from_before_the_encodings_is_refused_so_that_it_is_made_again(
-    snapshot: Snapshot, tmp_path: Path
-) -> None:
+def test_a_version_that_holds_encodings_opens(snapshot: Snapshot, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(snapshot.path, tmp_path / "3"))
-    fields = json.loads((copy / "snapshot.json").read_text())
-    del fields["encodings_k1"]
-    (copy / "snapshot.json").write_text(json.dumps(fields))
-    with pytest.raises(GalleryError, match="missing or damaged"):
-        Snapshot.open(copy)
+    (copy / "encoding_values.npy").write_bytes(b"encodings")
+    fields = json.loads(read_sealed(copy / "snapshot.json"))
+    fields["files"]["encoding_values.npy"] = FileSeal.of(copy / "encoding_values.npy").model_dump()
+    (copy / "snapshot.json").write_bytes(sealed(json.dumps({**fields, "encodings_k1": 20})))
+    opened = Snapshot.open(copy)
+    opened.check()
+    assert opened.items(range(N_ITEMS)) == snapshot.items(range(N_ITEMS))
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -34,7 +34,7 @@ from vicinal.training.evaluation import auroc
 pytestmark = pytest.mark.slow
 
 OFF, FOUR = Pipeline(rerank=Rerank(method="off")), Pipeline(rerank=Rerank(k=4, beta=0.3))
-REFINED = {"rerank": ["off", "k_reciprocal"], "k1": [4], "k2": [2]}
+REFINED = {"rerank": ["off", "contextual"], "k": [4], "beta": [0.3]}
 
 
 def request(target: str | None = "fpir=20%", max_queries: int = 1000, **grid: object) -> ComparisonRequest:

@@ -49,7 +49,7 @@ def bundles(
     remove_items(GalleryReader(gallery), ["plain/view 1.png"])
     calibrate(gallery)
     LabelSession.start(served.matcher(gallery), Target.parse("precision=95%"))
-    request = ComparisonRequest(target="fpir=20%", pipelines=PipelineGrid(rerank=("k_reciprocal",)))
+    request = ComparisonRequest(target="fpir=20%", pipelines=PipelineGrid(rerank=("contextual",)))
     comparison = compare(ComparisonPlan(gallery, served, request), "first")
     put_in_force(gallery, served, comparison, 1)
     return served

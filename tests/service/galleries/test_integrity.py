@@ -23,9 +23,6 @@ from vicinal.service.galleries.open_galleries import OpenGalleries
 
 DERIVED = (
     "embeddings.npy",
-    "encoding_indices.npy",
-    "encoding_indptr.npy",
-    "encoding_values.npy",
     "initial.index",
     "items.arrow",
     "neighbor_ids.npy",

@@ -42,7 +42,6 @@ PIPELINES = [
     CONTEXTUAL,
     Pipeline(rerank=Rerank(method="off")),
     Pipeline(rerank=Rerank(k=4, beta=0.6, eps=0.2)),
-    Pipeline(rerank=Rerank(method="k_reciprocal")),
 ]
 
 

@@ -26,8 +26,7 @@ from vicinal.service.search.scorer import Scorer
 
 FPIR = Target(rate="fpir", value=0.1)
 OFF = Pipeline(rerank=Rerank(method="off"))
-RECIPROCAL = Pipeline(rerank=Rerank(method="k_reciprocal", k1=6, k2=3))
-PIPELINES = [CONTEXTUAL, Pipeline(rerank=Rerank(k=4, beta=0.6, eps=0.05)), RECIPROCAL, OFF]
+PIPELINES = [CONTEXTUAL, Pipeline(rerank=Rerank(k=4, beta=0.6, eps=0.05)), OFF]
 
 
 def labelled_gallery(

@@ -61,7 +61,6 @@ def pipeline(fresh: Matcher, sides: str, rerank: str = "off", group: Group | Non
         ("query", "off", Group(by="label"), 0.72),
         # None of these was tried.
         ("off", "contextual", None, None),
-        ("query", "k_reciprocal", None, None),
         ("both", "off", None, None),
         ("query", "off", Group(by="label", score="lme"), None),
     ],

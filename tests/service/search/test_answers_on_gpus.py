@@ -30,7 +30,6 @@ N, N_ADDED, DIM, LIMIT = 3000, 100, 12, 20
 OPTIONS: list[dict[str, Any]] = [
     {"rerank": "off"},
     {"rerank": "contextual"},
-    {"rerank": "k_reciprocal"},
     {"rerank": "off", "filter": "label IN ('label 1', 'label 2')"},
     {"rerank": "contextual", "filter": "label != 'label 1'"},
     {"rerank": "off", "group_by": "label"},

@@ -34,7 +34,6 @@ OPTIONS: tuple[dict[str, Any], ...] = (
     {},
     {"rerank": "off"},
     {"rerank": "contextual", "refine": "off"},
-    {"rerank": "k_reciprocal", "refine": "off"},
     {"refine": "both", "rerank": "contextual"},
     {"refine": "gallery"},
     {"group_by": "label", "refine": "off"},

@@ -165,14 +165,6 @@ def test_the_limit_cuts_the_matches_and_changes_none(matcher: Matcher, limit: in
     assert answer.no_match == everything.no_match
 
 
-def test_k_reciprocal_scores_weigh_the_similarity_of_the_encodings(matcher: Matcher) -> None:
-    answer = search_item(matcher, rerank="k_reciprocal")
-    best = answer.candidates[0]
-    assert answer.pipeline == "rerank=k_reciprocal k1=20 k2=6 lam=0.3"
-    closeness = np.exp(2.0 * best.similarity - 2.0)
-    assert best.score == pytest.approx(0.7 * best.contextual_similarity + 0.3 * closeness)
-
-
 @pytest.mark.parametrize(
     "query",
     [{}, {"item_ids": [ITEM], "embeddings": [[1.0] * 24]}, {"images": [b"x"], "item_ids": [ITEM]}],

@@ -15,15 +15,12 @@ from vicinal.service.search.pipeline import Pipeline, Refine, Rerank, choose_pip
 
 RERANKS = st.builds(
     Rerank,
-    method=st.sampled_from(["off", "contextual", "k_reciprocal"]),
+    method=st.sampled_from(["off", "contextual"]),
     k=st.integers(2, 32),
     beta=st.floats(0.0, 1.0),
     eps=st.floats(0.0, 4.0),
-    k1=st.integers(2, 32),
-    k2=st.integers(1, 33),
-    lam=st.floats(0.0, 1.0),
 )
-SETTINGS = {"off": (), "contextual": ("k", "beta", "eps"), "k_reciprocal": ("k1", "k2", "lam")}
+SETTINGS = {"off": (), "contextual": ("k", "beta", "eps")}
 
 
 def decisive(rerank: Rerank) -> tuple[object, ...]:
@@ -37,36 +34,21 @@ def test_pipelines_share_a_key_only_when_they_score_alike(first: Rerank, second:
     assert same_key == (decisive(first) == decisive(second))
 
 
-@given(RERANKS, RERANKS, st.sampled_from(["contextual", "k_reciprocal"]))
-def test_pipelines_of_one_method_share_a_key_only_when_they_score_alike(
-    first: Rerank, second: Rerank, method: str
-) -> None:
-    first, second = (one.model_copy(update={"method": method}) for one in (first, second))
-    same_key = Pipeline(rerank=first).key == Pipeline(rerank=second).key
-    assert same_key == (decisive(first) == decisive(second))
-
-
 @pytest.mark.parametrize("changed", [{"k": 9}, {"beta": float(np.nextafter(0.3, 1.0))}, {"eps": 1e-9}])
 def test_the_smallest_change_of_a_setting_is_another_pipeline(changed: dict[str, float]) -> None:
     rerank = Rerank(k=8, beta=0.3, eps=0.0)
     assert Pipeline(rerank=rerank.model_copy(update=changed)).key != Pipeline(rerank=rerank).key
 
 
-@pytest.mark.parametrize("changed", [{"k1": 21}, {"k2": 5}, {"lam": float(np.nextafter(0.3, 1.0))}])
-def test_the_smallest_change_of_a_k_reciprocal_setting_is_another_pipeline(changed: dict[str, float]) -> None:
-    rerank = Rerank(method="k_reciprocal")
-    assert Pipeline(rerank=rerank.model_copy(update=changed)).key != Pipeline(rerank=rerank).key
-
-
-@pytest.mark.parametrize("method", ["off", "contextual", "k_reciprocal"])
+@pytest.mark.parametrize("method", ["off", "contextual"])
 def test_a_chosen_method_keeps_the_settings_of_the_service(method: str) -> None:
-    default = Pipeline(rerank=Rerank(k=5, beta=0.7, k1=9, lam=0.5))
+    default = Pipeline(rerank=Rerank(k=5, beta=0.7))
     chosen = choose_pipeline(default, method).rerank
     assert chosen == default.rerank.model_copy(update={"method": method})
 
 
 def test_an_unknown_method_is_refused_by_name() -> None:
-    with pytest.raises(RequestError, match="'k_means', expected auto, off, contextual or k_reciprocal"):
+    with pytest.raises(RequestError, match="'k_means', expected auto, off or contextual"):
         choose_pipeline(Pipeline(), "k_means")
 
 
@@ -79,12 +61,6 @@ def test_an_unknown_method_is_refused_by_name() -> None:
         {"beta": 1.1},
         {"eps": -1.0},
         {"kk": 8},
-        {"k1": 1},
-        {"k1": 33},
-        {"k2": 0},
-        {"k2": 34},
-        {"lam": -0.1},
-        {"lam": 1.1},
     ],
 )
 def test_settings_out_of_range_and_unknown_ones_are_refused(fields: dict[str, float]) -> None:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,12 +11,8 @@ from hypothesis import strategies as st
 from tests.service.pipelines import CONTEXTUAL
 from tests.service.types import WriteGallery
 from vicinal.calibration.arrays import FloatArray
-from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph
 from vicinal.indexer.views.selection import Selection
-from vicinal.indexer.views.snapshot import ITEM_COLUMNS, Snapshot
-from vicinal.indexer.views.view import GalleryView, Segment, SegmentBuilder
 from vicinal.models.similarity import exact_similarities, normalize, reaches
-from vicinal.refine.k_reciprocal import ItemLists, ReciprocalGraph, k_reciprocal_scores
 from vicinal.refine.reranking import dense_contextual_scores
 from vicinal.service.search.pipeline import Pipeline, Rerank
 from vicinal.service.search.scorer import ScoredCandidates, Scorer
@@ -27,8 +20,6 @@ from vicinal.service.search.scorer import ScoredCandidates, Scorer
 NOBODY = np.empty(0, np.int64)
 OFF = Pipeline(rerank=Rerank(method="off"))
 K5 = Pipeline(rerank=Rerank(k=5, beta=0.4))
-RECIPROCAL = Pipeline(rerank=Rerank(method="k_reciprocal", k1=8, k2=3))
-STORED = Rerank(method="k_reciprocal")
 SLACK = Pipeline(rerank=Rerank(k=6, beta=0.3, eps=0.1))
 
 
@@ -154,7 +145,7 @@ def test_an_item_as_its_own_query_scores_as_if_it_were_not_in_the_gallery(
 
 @pytest.mark.slow
 @settings(max_examples=10, deadline=None)
-@given(seed=st.integers(0, 10**6), pipeline=st.sampled_from([CONTEXTUAL, SLACK, OFF, RECIPROCAL]))
+@given(seed=st.integers(0, 10**6), pipeline=st.sampled_from([CONTEXTUAL, SLACK, OFF]))
 def test_a_query_scores_the_same_alone_and_in_a_batch(
     write_gallery: WriteGallery, seed: int, pipeline: Pipeline
 ) -> None:
@@ -171,7 +162,7 @@ def test_a_query_scores_the_same_alone_and_in_a_batch(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("pipeline", [CONTEXTUAL, SLACK, OFF, RECIPROCAL])
+@pytest.mark.parametrize("pipeline", [CONTEXTUAL, SLACK, OFF])
 def test_scores_do_not_depend_on_how_many_are_scored_together(
     write_gallery: WriteGallery, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -230,109 +221,6 @@ def test_an_approximate_index_scores_its_candidates_exactly(write_gallery: Write
     exact = Scorer(write_gallery(gallery), CONTEXTUAL).score(queries, 10)
     approximate = Scorer(write_gallery(gallery, index="SQ8"), CONTEXTUAL).score(queries, 10)
     np.testing.assert_array_equal(approximate.scores, exact.scores)
-
-
-def k_reciprocal_of_all(
-    queries: FloatArray, gallery: FloatArray, pipeline: Pipeline
-) -> list[dict[int, float]]:
-    """Scores of all items by position for each query, with every item a candidate and nothing stored."""
-    graph, rerank = build_neighbor_graph(gallery), pipeline.rerank
-    lists = ItemLists(gallery, graph.ids, graph.similarities)
-    similarities = exact_similarities(queries, np.broadcast_to(gallery, (len(queries), *gallery.shape)))
-    order = np.argsort(-similarities, axis=1, kind="stable")
-    ranked = np.take_along_axis(similarities, order, axis=1)
-    whole = ReciprocalGraph(lists, len(gallery), rerank.k1)
-    scores, _ = k_reciprocal_scores(queries, order, ranked, whole, k2=rerank.k2, lam=rerank.lam)
-    return [dict(zip(*row, strict=True)) for row in zip(order.tolist(), scores.tolist(), strict=True)]
-
-
-def assert_among(found: dict[int, float], expected: dict[int, float]) -> None:
-    assert found == pytest.approx({position: expected[position] for position in found}, abs=1e-6)
-
-
-@pytest.mark.parametrize("rerank", [RECIPROCAL.rerank, STORED], ids=["computed", "stored"])
-@pytest.mark.parametrize("n", [1, 15, 400])
-def test_k_reciprocal_scores_are_those_with_every_item_a_candidate(
-    write_gallery: WriteGallery, rerank: Rerank, n: int
-) -> None:
-    """Smaller than k1, and more items than candidates, with stored encodings and with others."""
-    gallery, queries, pipeline = clustered(n, 12), clustered(3, 12, seed=1), Pipeline(rerank=rerank)
-    scored = Scorer(write_gallery(gallery), pipeline).score(queries, 50)
-    for row, expected in enumerate(k_reciprocal_of_all(queries, gallery, pipeline)):
-        assert len(by_position(scored, row)) == min(n, 50)
-        assert_among(by_position(scored, row), expected)
-
-
-def test_k_reciprocal_scores_among_more_duplicates_than_candidates(write_gallery: WriteGallery) -> None:
-    gallery, queries = crowd(130)
-    scored = Scorer(write_gallery(gallery), RECIPROCAL).score(queries, 100)
-    for row, expected in enumerate(k_reciprocal_of_all(queries, gallery, RECIPROCAL)):
-        assert_among(by_position(scored, row), expected)
-
-
-@settings(max_examples=10, deadline=None)
-@given(n=st.integers(2, 80), seed=st.integers(0, 10**6), n_excluded=st.integers(1, 8))
-def test_excluded_items_count_as_not_in_the_gallery_of_k_reciprocal_scores(
-    write_gallery: WriteGallery, n: int, seed: int, n_excluded: int
-) -> None:
-    rng = np.random.default_rng(seed)
-    gallery, query = clustered(n, 4, seed), clustered(1, 4, seed + 1)
-    excluded = rng.choice(n, min(n_excluded, n - 1), replace=False)
-    kept = np.setdiff1d(np.arange(n), excluded)
-    scored = by_position(Scorer(write_gallery(gallery), RECIPROCAL).score(query, n, excluded=[excluded]))
-    smaller = k_reciprocal_of_all(query, gallery[kept], RECIPROCAL)[0]
-    assert scored == pytest.approx({int(kept[i]): score for i, score in smaller.items()}, abs=1e-6)
-
-
-def test_removed_items_count_as_not_in_the_gallery_of_k_reciprocal_scores(
-    write_gallery: WriteGallery,
-) -> None:
-    """Removed while it is searched; the stored encodings still know them."""
-    gallery, query, pipeline = (
-        clustered(80, 4),
-        clustered(1, 4, seed=1),
-        Pipeline(rerank=Rerank(method="k_reciprocal")),
-    )
-    view = replace(GalleryView.of(write_gallery(gallery)), dead=np.array([2, 40, 41]))
-    kept = np.setdiff1d(np.arange(80), view.dead)
-    scored = by_position(Scorer(view, pipeline).score(query, 80))
-    smaller = k_reciprocal_of_all(query, gallery[kept], pipeline)[0]
-    assert scored == pytest.approx({int(kept[i]): score for i, score in smaller.items()}, abs=1e-6)
-
-
-def with_added(snapshot: Snapshot, added: FloatArray, lists: ItemLists) -> GalleryView:
-    """A view in which some items were added, with lists of their own."""
-    builder = SegmentBuilder(added.shape[1])
-    positions = np.arange(len(snapshot), len(snapshot) + len(added))
-    names = pa.table({name: [f"{i}" for i in positions] for name in ITEM_COLUMNS})
-    builder.extend(Segment(positions, added, lists.ids[positions], lists.similarities[positions], names))
-    return replace(GalleryView.of(snapshot), segment=builder.segment())
-
-
-def test_added_items_take_part_in_k_reciprocal_scores_beside_the_stored_encodings(
-    write_gallery: WriteGallery,
-) -> None:
-    """One of them names a neighbor that was removed before; nothing that is stored knows any of it."""
-    everyone, query, pipeline = clustered(70, 4), clustered(1, 4, seed=1), Pipeline(rerank=STORED)
-    built, graph = build_neighbor_graph(everyone[:60]), build_neighbor_graph(everyone)
-    ids = np.concatenate([built.ids, graph.ids[60:]])
-    ids[65, 1] = -1
-    lists = ItemLists(everyone, ids, np.concatenate([built.similarities, graph.similarities[60:]]))
-    view = with_added(write_gallery(everyone[:60]), everyone[60:], lists)
-    scored = by_position(Scorer(view, pipeline).score(query, 70))
-    similarities = exact_similarities(query, everyone[None])
-    order = np.argsort(-similarities, axis=1, kind="stable")
-    ranked = np.take_along_axis(similarities, order, axis=1)
-    slow, _ = k_reciprocal_scores(query, order, ranked, ReciprocalGraph(lists, 70, has_gone=True))
-    assert scored == pytest.approx(dict(zip(order[0].tolist(), slow[0].tolist(), strict=True)), abs=1e-12)
-
-
-def test_a_selection_leaves_k_reciprocal_scores_as_they_are(write_gallery: WriteGallery) -> None:
-    scorer, query = Scorer(write_gallery(clustered(300, 9)), RECIPROCAL), clustered(1, 9, seed=1)
-    chosen = Selection(np.arange(0, 300, 3))
-    everyone = by_position(scorer.score(query, 300))
-    selected = by_position(scorer.score(query, 300, selection=chosen))
-    assert selected == {position: everyone[position] for position in range(0, 300, 3)}
 
 
 def close_together(n: int, seed: int = 0) -> FloatArray:

@@ -30,7 +30,6 @@ from vicinal.service.search.scorer import ScoredCandidates, Scorer
 DIM = 24
 SIDES = ["gallery", "query", "both"]
 OFF, CONTEXTUAL = Rerank(method="off"), Rerank(k=4, beta=0.4)
-RECIPROCAL = Rerank(method="k_reciprocal", k1=8, k2=3)
 
 
 def clustered(n: int, n_centers: int = 6, seed: int = 0) -> FloatArray:
@@ -204,7 +203,7 @@ def test_an_item_as_a_query_is_refined_as_its_stored_embedding_was(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rerank", [OFF, CONTEXTUAL, RECIPROCAL], ids=lambda one: one.method)
+@pytest.mark.parametrize("rerank", [OFF, CONTEXTUAL], ids=lambda one: one.method)
 @pytest.mark.parametrize("sides", SIDES)
 def test_a_query_scores_the_same_alone_and_in_a_batch(
     write_refined_gallery: WriteGallery, refiner: ContextRefiner, sides: str, rerank: Rerank
@@ -251,19 +250,6 @@ def test_an_approximate_index_scores_its_candidates_exactly(
     exact = scorer_of(write_refined_gallery(gallery), pipeline, refiner).score(queries, 10)
     approximate = scorer_of(write_refined_gallery(gallery, index="SQ8"), pipeline, refiner).score(queries, 10)
     np.testing.assert_array_equal(approximate.scores, exact.scores)
-
-
-def test_k_reciprocal_scores_are_those_of_the_refined_items(
-    write_refined_gallery: WriteGallery, write_gallery: WriteGallery, refiner: ContextRefiner
-) -> None:
-    gallery, queries = clustered(60), clustered(3, seed=2)
-    snapshot = write_refined_gallery(gallery)
-    stored = np.asarray(RefinedSnapshot.open(snapshot, refiner.fingerprint, 3).embeddings)
-    pipeline = pipeline_of(refiner, "gallery", RECIPROCAL)
-    found = scorer_of(snapshot, pipeline, refiner).score(queries, 60)
-    plain = Scorer(write_gallery(stored), Pipeline(rerank=RECIPROCAL)).score(queries, 60)
-    for row in range(3):
-        assert by_position(found, row) == pytest.approx(by_position(plain, row), abs=1e-9)
 
 
 def test_initial_similarities_are_those_before_refinement(

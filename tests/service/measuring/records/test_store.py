@@ -13,7 +13,8 @@ from pydantic import ValidationError
 
 from vicinal.calibration import Target, TrialLabels, Trials
 from vicinal.indexer.storage.files import identity_of, read_sealed, write_sealed
-from vicinal.service.errors import CalibrationNotFoundError, CalibrationRecordError
+from vicinal.models.bundle import ModelBundle
+from vicinal.service.errors import GONE_RERANK, CalibrationNotFoundError, CalibrationRecordError
 from vicinal.service.measuring.evidence import Evidence
 from vicinal.service.measuring.records.record import (
     CalibrationRecord,
@@ -22,7 +23,12 @@ from vicinal.service.measuring.records.record import (
     new_calibration_id,
 )
 from vicinal.service.measuring.records.store import CalibrationStore
-from vicinal.service.search.pipeline import Pipeline, Rerank
+from vicinal.service.search.pipeline import (
+    ActivePipelineFile,
+    ChosenPipeline,
+    Pipeline,
+    Rerank,
+)
 
 OTHER = Pipeline(rerank=Rerank(k=4))
 
@@ -219,3 +225,37 @@ def test_damaged_and_missing_scores_are_an_error_that_names_them(
 def test_records_cannot_be_changed() -> None:
     with pytest.raises(ValidationError):
         make_record().threshold = 0.1
+
+
+def with_gone_rerank(text: str) -> str:
+    """What was written of a pipeline that re-ranks by k-reciprocal encodings."""
+    fields = json.loads(text)
+    fields["pipeline"]["rerank"] |= {"method": "k_reciprocal", "k1": 20, "k2": 6, "lam": 0.3}
+    return json.dumps(fields)
+
+
+def test_a_record_of_a_gone_rerank_says_what_to_do_and_stands_in_no_way(store: CalibrationStore) -> None:
+    kept = store.add(make_record())
+    write_sealed(store.file("old"), with_gone_rerank(make_record("old").model_dump_json()))
+    active = json.loads(read_sealed(store.path / "active.json"))
+    active["rerank=k_reciprocal k1=20 k2=6 lam=0.3"] = {"calibration": "old", "at": None}
+    write_sealed(store.path / "active.json", json.dumps(active))
+    with pytest.raises(CalibrationRecordError, match=GONE_RERANK):
+        store.find("old")
+    assert store.history() == [kept]
+    assert store.in_use({2}) == [kept]
+
+
+def test_settings_of_a_gone_rerank_beside_another_are_left_out() -> None:
+    fields = {**Rerank(k=4).model_dump(), "k1": 20, "k2": 6, "lam": 0.3}
+    assert Rerank.model_validate(fields) == Rerank(k=4)
+
+
+def test_a_choice_of_a_gone_rerank_is_not_used(store: CalibrationStore, bundle: ModelBundle) -> None:
+    file = ActivePipelineFile(store.path)
+    now = datetime(2030, 1, 1, tzinfo=UTC)
+    file.put_in_force(ChosenPipeline(pipeline=OTHER, bundle=bundle.fingerprint, calibration="old", at=now))
+    write_sealed(file.path, with_gone_rerank(read_sealed(file.path).decode()))
+    found = file.resolve(Pipeline(), bundle)
+    assert (found.pipeline, found.source) == (Pipeline(), "settings")
+    assert GONE_RERANK in (found.reason or "")
