@@ -134,7 +134,7 @@ def explain(
     gallery: GalleryOption,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", dir_okay=False, help="HTML file to draw the way of the query in."),
+        typer.Option("--output", "-o", dir_okay=False, help="HTML file to write the same to."),
     ] = None,
     options: ExplainOptions,
     home: Home,
@@ -158,7 +158,7 @@ def explain(
         _print_refinement(refinement)
         say(f"Ran on: {_in_words(explanation.devices)}")
         if output is not None:
-            say(f"Drawn in {output}")
+            say(f"Written to {output}")
 
 
 def _in_words(devices: dict[str, str]) -> str:

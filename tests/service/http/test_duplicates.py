@@ -138,7 +138,7 @@ def test_a_browser_shows_all_pictures_side_by_side(
         page.wait_for_function("[...document.images].every((one) => one.complete && one.naturalWidth > 0)")
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         tops = page.evaluate(
-            "[...document.querySelector('.group').children].map((one) => one.getBoundingClientRect().top)"
+            "[...document.querySelector('ul').children].map((one) => one.getBoundingClientRect().top)"
         )
         assert len(set(tops)) == 1
         browser.close()

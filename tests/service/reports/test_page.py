@@ -6,7 +6,6 @@ import re
 from html.parser import HTMLParser
 from pathlib import Path
 
-import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 from hypothesis import given
@@ -18,12 +17,11 @@ from vicinal.indexer.gallery import Gallery
 from vicinal.models.embedder import Embedder
 from vicinal.service.http.app import create_app
 from vicinal.service.measuring.calibrator import Calibrator
-from vicinal.service.measuring.drift import DriftState, read_drift
+from vicinal.service.measuring.drift import read_drift
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.measuring.queries import LabelledQueries
-from vicinal.service.measuring.records.curves import Utilities
-from vicinal.service.reports.figures import drift_figures, utility_figures
 from vicinal.service.reports.page import embed_thumbnails, page_style, render_refinement, render_report
+from vicinal.service.reports.promise import calibration_lines
 from vicinal.service.reports.report import ReportBody, report_record
 from vicinal.service.search.answers import ExplainedNeighbor, ExplainedRefinement
 from vicinal.service.words import visible
@@ -131,21 +129,12 @@ def test_the_verdict_stands_first_and_says_all_of_it(report: ReportBody, gallery
 @pytest.mark.slow
 def test_the_page_shows_every_section(report: ReportBody, gallery: Gallery) -> None:
     page = Page(render_report(report, gallery))
-    for title in ("FAR and FRR over the threshold", "FPIR and FNIR over the threshold", "Scores of pairs"):
+    for title in ("What would improve it", "Warnings", "All figures", "Drift since the activation"):
         assert title in page.texts
-    for title in (
-        "Classes",
-        "What to expect",
-        "Drift since the activation",
-        "Worst false accepts",
-        "Warnings",
-    ):
-        assert title in page.texts
-    assert page.tags.count("svg") == 4 + len(report.details.utilities)
-    for one in report.record.evidence.worst_classes:
-        assert one.label in page.texts
     for example in report.details.false_accepts[:8]:
-        assert f"score {example.score:.4f}" in page.texts
+        assert any(one.endswith(f"score {example.score:.4f}") for one in page.texts)
+    for line in calibration_lines(report.record):
+        assert line.strip().removeprefix("note: ") in page.text
 
 
 @pytest.mark.slow
@@ -178,7 +167,7 @@ def test_whatever_a_label_holds_a_reader_of_the_page_gets_it_back(
     plain, hostile = (Page(render_report(one, gallery)) for one in reports)
     assert (hostile.tags, hostile.handlers) == (plain.tags, [])
     assert label in hostile.texts
-    assert f"query: {label}" in hostile.alternatives
+    assert label in hostile.alternatives
 
 
 @pytest.mark.slow
@@ -187,7 +176,7 @@ def test_any_name_that_can_be_seen_comes_back_as_it_was(name: str) -> None:
     plain, page = (Page(render_refinement(refinement_of(one), title=one)) for one in ("shoe", name))
     assert (page.tags, page.open) == (plain.tags, [])
     shown = visible(name)
-    assert {shown, f"1 {shown}", f"What the refiner does with {shown}"} <= set(page.texts)
+    assert {shown, f"What the refiner does with {shown}"} <= set(page.texts)
 
 
 @pytest.mark.slow
@@ -235,7 +224,7 @@ def test_a_threshold_set_by_hand_has_a_page_that_claims_nothing(
     record_id = client.put(f"{base}/threshold", json={"threshold": 0.3}).json()["record"]["id"]
     page = Page(client.get(f"{base}/calibrations/{record_id}/report?format=html").text)
     assert "nobody knows how often it is wrong" in page.text
-    assert ("svg" in page.tags, "95 %" in page.text) == (False, False)
+    assert "95 %" not in page.text
 
 
 @pytest.mark.parametrize(
@@ -257,41 +246,3 @@ def test_the_command_writes_the_same_page(run: Run, report: ReportBody, tmp_path
     result = run("calibration", "report", report.record.id, "-g", "shoes", "--output", path)
     assert report.verdict in result.stdout
     assert report.verdict in Page(path.read_text(encoding="utf-8")).texts
-
-
-@pytest.mark.slow
-def test_many_classes_are_drawn_in_part_and_the_worst_all(report: ReportBody) -> None:
-    n = 1000
-    values = np.linspace(0.1, 0.9, n)[:, None] * np.ones(100)
-    utilities = Utilities(
-        distances=np.linspace(0.5, 1.0, 100).tolist(),
-        labels=[f"label {i}" for i in range(n)],
-        values=values.tolist(),
-    )
-    details = report.details.model_copy(update={"utilities": {"final": utilities}})
-    (figure,) = utility_figures(report.model_copy(update={"details": details}))
-    others = [one for one in figure.paths if one.kind == "line all"]
-    worst = [one for one in figure.paths if one.kind == "line worst"]
-    assert sorted(one.name for one in worst) == sorted(f"label {i}" for i in range(10))
-    assert 100 < len(others) <= 150
-    legend = [one.legend for one in figure.paths if one.legend]
-    assert legend == [f"{len(others)} of 990 other classes", "the 10 worst"]
-
-
-def test_drift_is_drawn_as_shares_of_each_kind() -> None:
-    drift = DriftState(
-        calibration="a",
-        pipeline="p",
-        since=None,
-        level="strong",
-        n_queries=40,
-        psi=0.5,
-        edges=(0.4, 0.6),
-        counts_then=(5, 10, 5),
-        counts_now=(40, 0, 0),
-    )
-    (figure,) = drift_figures(drift)
-    tops = [min(float(y) for y in re.findall(r",([\d.]+)", one.d)) for one in figure.paths]
-    shares = [0.25, 0.5, 0.25, 1.0, 0.0, 0.0]
-    assert [236.0 - top for top in tops] == pytest.approx([224 * share / 1.15 for share in shares], abs=0.06)
-    assert drift_figures(drift.model_copy(update={"psi": None})) == []

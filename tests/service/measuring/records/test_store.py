@@ -251,11 +251,12 @@ def test_settings_of_a_gone_rerank_beside_another_are_left_out() -> None:
     assert Rerank.model_validate(fields) == Rerank(k=4)
 
 
-def test_a_choice_of_a_gone_rerank_is_not_used(store: CalibrationStore, bundle: ModelBundle) -> None:
+def test_a_choice_of_a_gone_rerank_is_not_used(store: CalibrationStore, refiner_bundle: ModelBundle) -> None:
     file = ActivePipelineFile(store.path)
     now = datetime(2030, 1, 1, tzinfo=UTC)
-    file.put_in_force(ChosenPipeline(pipeline=OTHER, bundle=bundle.fingerprint, calibration="old", at=now))
+    fields = {"pipeline": OTHER, "bundle": refiner_bundle.fingerprint, "calibration": "old", "at": now}
+    file.put_in_force(ChosenPipeline.model_validate(fields))
     write_sealed(file.path, with_gone_rerank(read_sealed(file.path).decode()))
-    found = file.resolve(Pipeline(), bundle)
+    found = file.resolve(Pipeline(), refiner_bundle)
     assert (found.pipeline, found.source) == (Pipeline(), "settings")
     assert GONE_RERANK in (found.reason or "")
