@@ -127,9 +127,7 @@ def test_without_a_refiner_devices_are_told_all_the_same(gallery: Gallery, embed
     assert answer.explanation.devices["search"] == "cpu"
 
 
-def test_the_command_prints_and_writes_a_page(
-    settings: Settings, view: View, tmp_path: Path, run: Run
-) -> None:
+def test_the_command_writes_a_page(settings: Settings, view: View, tmp_path: Path, run: Run) -> None:
     view(3, 9).save(tmp_path / "query.png")
     options = ["--gallery", GALLERY, "--data-dir", settings.data_dir, "--bundle", settings.bundle]
     shown = run("explain", tmp_path / "query.png", "--output", tmp_path / "way.html", *options).output
