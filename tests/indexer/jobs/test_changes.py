@@ -83,13 +83,6 @@ def test_a_patch_replaces_the_label_and_merges_the_metadata(reader: GalleryReade
     assert (item["label"], item["metadata"]) == ("boots", {"price": 9.5, "size": {"eu": 42}})
 
 
-def test_a_patch_can_keep_the_label_or_clear_it(reader: GalleryReader) -> None:
-    patch_items(reader, {"4": Patch(keeps_label=True, metadata={"a": 1}), "5": Patch()})
-    kept, cleared = reader.view().items([4, 5])
-    assert (kept["label"], kept["metadata"]["a"]) == ("class 0", 1)
-    assert (cleared["label"], cleared["metadata"]["price"]) == (None, 5)
-
-
 def test_patching_an_unknown_item_patches_nothing(reader: GalleryReader) -> None:
     with pytest.raises(ItemNotFoundError, match="absent"):
         patch_items(reader, {"7": Patch(label="boots"), "absent": Patch()})
@@ -148,14 +141,6 @@ def test_labels_are_counted_through_every_kind_of_change(
     assert reader.view().n_labels == 4
     patch_items(reader, {"a": Patch(label="class 1"), "b": Patch(label="class 0")})
     assert reader.view().n_labels == 4
-
-
-def test_pages_go_on_while_items_come_and_go(reader: GalleryReader, rows: Rows, unit: Unit) -> None:
-    first = reader.view().page(None, 10)
-    remove_items(reader, [first[-1][1]["id"], "10"])
-    add_items(reader, rows(["new"], unit(1, seed=9)), bundle=BUNDLE)
-    rest = [item["id"] for _, item in reader.view().page(first[-1][0], 100)]
-    assert rest == [*(str(i) for i in range(11, 40)), "new"]
 
 
 def test_items_of_another_bundle_are_refused(reader: GalleryReader, rows: Rows, unit: Unit) -> None:

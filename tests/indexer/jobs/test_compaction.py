@@ -11,7 +11,6 @@ import pytest
 from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.errors import GalleryBusyError, StorageError
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph
 from vicinal.indexer.jobs import compaction
 from vicinal.indexer.jobs.changes import Patch, add_items, patch_items, remove_items
 from vicinal.indexer.jobs.compaction import CompactionPolicy, compact
@@ -50,14 +49,6 @@ def test_the_new_version_holds_the_same_items_in_the_same_order(reader: GalleryR
     assert items_of(after) == before
     assert np.array_equal(after.snapshot.embeddings, vectors)
     assert after.n_labels == after.snapshot.manifest.n_labels == 6
-
-
-def test_the_new_versions_lists_are_those_of_an_index_job(reader: GalleryReader) -> None:
-    compact(reader)
-    snapshot = reader.view().snapshot
-    graph = build_neighbor_graph(np.asarray(snapshot.embeddings))
-    assert np.array_equal(snapshot.neighbor_ids, graph.ids)
-    assert np.array_equal(snapshot.neighbor_similarities, graph.similarities)
 
 
 def test_changes_go_on_while_it_runs_and_stand_beside_the_new_version(

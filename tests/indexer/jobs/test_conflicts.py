@@ -17,7 +17,6 @@ from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs import changes
 from vicinal.indexer.jobs.changes import (
-    Change,
     OnConflict,
     Outcome,
     add_items,
@@ -94,26 +93,6 @@ def test_digests_are_told_of_what_is_there_alone(reader: GalleryReader, rows: Ro
     remove_items(reader, ["gone"])
     found = digests_of(reader.gallery, reader.view(), ["new", "gone", "7", "never", "new"])
     assert found == {"new": new[0].tobytes()[:32], "7": unit(40)[7].tobytes()[:32]}
-
-
-def test_another_image_of_an_id_is_refused_and_changes_nothing(
-    reader: GalleryReader, rows: Rows, unit: Unit
-) -> None:
-    before, revision = contents(reader.gallery), reader.view().revision
-    change = add_items(reader, rows(["7"], unit(1, seed=9)), bundle=BUNDLE)
-    assert change == Change(revision, outcomes=("refused",))
-    assert contents(reader.gallery) == before
-
-
-@pytest.mark.parametrize("conflict", ["error", "skip"])
-def test_the_same_image_again_is_there_already(
-    reader: GalleryReader, rows: Rows, unit: Unit, conflict: OnConflict
-) -> None:
-    revision = reader.view().revision
-    again = rows(["7"], unit(40)[7:8], labels=["another"])
-    change = add_items(reader, again, bundle=BUNDLE, conflict=conflict)
-    assert change == Change(revision, outcomes=("unchanged",))
-    assert contents(reader.gallery)["7"][1] == "class 3"
 
 
 def _after(

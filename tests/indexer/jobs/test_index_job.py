@@ -210,16 +210,6 @@ def test_the_gallery_s_own_items_are_indexed_anew_without_their_files(
     assert gallery.thumbnail(result.version, "item 3") == gallery.thumbnail(before.manifest.version, "item 3")
 
 
-def test_another_bundle_embeds_the_gallery_s_own_files_again(
-    gallery: Gallery, rebuild: Callable[..., IndexResult], other_embedder: Embedder
-) -> None:
-    before = contents(gallery)
-    rebuild(None, with_embedder=other_embedder)
-    assert contents(gallery) == before
-    expected = other_embedder.embed([Path(before["item 3"]["uri"])])[0]
-    np.testing.assert_allclose(gallery.snapshot().embeddings[3], expected, rtol=0, atol=1e-6)
-
-
 @pytest.mark.parametrize(
     ("stage", "bundle"), [("embed", "same"), ("publish", "same"), ("neighbors", "other")]
 )
@@ -321,17 +311,6 @@ def test_files_that_must_not_be_read_are_left_out_with_the_reason(
     assert [uris(gallery)[name] for name in ("item 1", "item 2")] == [before["item 1"], before["item 2"]]
 
 
-def test_what_an_abandoned_job_left_is_removed_by_the_next(
-    gallery: Gallery, rebuild: Callable[..., IndexResult], items: list[SourceItem]
-) -> None:
-    with pytest.raises(DiedError):
-        rebuild(items, die_at("embed", done=8), job="abandoned")
-    rebuild(items, job="next")
-    assert [folder.name for folder in (gallery.path / "staging").iterdir()] == ["next"]
-    Staging(gallery, "next").remove()
-    assert list((gallery.path / "staging").iterdir()) == []
-
-
 def test_a_gallery_that_is_deleted_meanwhile_stays_deleted(
     gallery: Gallery, rebuild: Callable[..., IndexResult], items: list[SourceItem]
 ) -> None:
@@ -382,20 +361,6 @@ def test_a_version_that_lacks_the_last_change_is_made_again(
     result = rebuild(items[:10])
     assert (result.is_active, result.version, len(tried)) == (True, tried[1], 2)
     assert tried[0] not in gallery.versions()
-
-
-def test_items_of_a_gallery_that_was_made_anew_are_not_taken_for_live_changes(
-    tmp_path: Path, items: list[SourceItem], embedder: Embedder
-) -> None:
-    new = Gallery(tmp_path / "galleries" / "boots")
-
-    def index_meanwhile() -> None:
-        index_items(new, items[10:], embedder, workers=1)
-
-    plan = IndexPlan(items[:10])
-    result = IndexJob(new, embedder, plan, Staging(new, "job"), once(index_meanwhile, "neighbors")).run()
-    assert not result.is_active
-    assert set(labels(new)) == {item.id for item in items[10:]}
 
 
 @pytest.fixture

@@ -24,10 +24,6 @@ from vicinal.models.similarity import normalize
 N, DIM = 30, 8
 
 
-class DiedError(Exception):
-    """The process died here."""
-
-
 @pytest.fixture
 def gallery(tmp_path: Path) -> Gallery:
     return Gallery(tmp_path / "galleries" / "shop")
@@ -83,29 +79,6 @@ def test_items_have_no_image_and_the_digest_of_their_embedding(indexed: Gallery)
     assert columns["content_sha256"].to_pylist() == digests
     with pytest.raises(NoImageError, match="item 'it's 3' of gallery 'shop' came as an embedding: it has no"):
         indexed.thumbnail(version, "it's 3")
-
-
-def test_a_command_that_was_stopped_goes_on_over_the_same_file_only(
-    gallery: Gallery, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("vicinal.indexer.jobs.sync.run.READY_ROWS_PER_COMMIT", 4)
-    first: list[int] = []
-
-    def die(stage: str, done: int, _total: int) -> None:
-        if done >= 8:
-            raise DiedError
-
-    def watch(stage: str, done: int, _total: int) -> None:
-        if stage == "embed":
-            first.append(done)
-
-    with pytest.raises(DiedError):
-        index_items(gallery, EmbeddingSource.open(path), space(gallery), on_progress=die)
-    write(path, seed=1)
-    index_items(gallery, EmbeddingSource.open(path), space(gallery), on_progress=watch)
-    assert first[0] == 4, "rows of the other file were taken"
-    expected = normalize(np.stack(parquet.read_table(path)["embedding"].to_pylist()))
-    np.testing.assert_array_equal(np.asarray(gallery.snapshot().embeddings), expected)
 
 
 @pytest.mark.parametrize(("bad_row", "looks_first"), [(0, False), (17, True)])
@@ -210,14 +183,3 @@ def test_a_refiner_is_kept_beside_the_space_and_never_written_again(
     written = (kept[0].path / "bundle.json").stat().st_mtime_ns
     gallery.keep_space(bundles[0])
     assert (kept[0].path / "bundle.json").stat().st_mtime_ns == written
-
-
-def test_a_refiner_that_was_left_half_written_is_written_whole(
-    gallery: Gallery, refined_space: Callable[..., ModelBundle]
-) -> None:
-    bundle = refined_space("clip", DIM)
-    kept = gallery.bundle_path(bundle.refiner_fingerprint)
-    kept.mkdir(parents=True)
-    (kept / "refiner.npy").write_bytes(b"half")
-    gallery.keep_space(bundle)
-    assert ModelBundle.open(kept).refiner_fingerprint == bundle.refiner_fingerprint

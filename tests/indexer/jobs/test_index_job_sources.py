@@ -91,14 +91,6 @@ def test_embeddings_are_those_of_each_image_alone(built: dict[str, Any], embedde
     assert embeddings == pytest.approx(alone, abs=1e-6)
 
 
-def test_result_counts_what_was_indexed(built: dict[str, Any]) -> None:
-    result = built["result"]
-    assert (result.n_items, result.n_labels, result.index, result.failures) == (25, 4, "Flat", [])
-    assert result.version == built["gallery"].active_version
-    assert result.hygiene.n_unlabelled == 1
-    assert sorted(result.seconds) == ["embed", "neighbors", "publish"]
-
-
 def test_stages_come_in_order_and_end_at_their_total(built: dict[str, Any]) -> None:
     stages = [stage for stage, _, _ in built["progress"]]
     assert list(dict.fromkeys(stages)) == ["embed", "neighbors", "publish"]

@@ -46,17 +46,6 @@ def gallery(live_gallery: Gallery, rows: Rows, unit: Unit) -> Gallery:
     return live_gallery
 
 
-def test_versions_are_described_newest_first(gallery: Gallery) -> None:
-    described = describe_versions(gallery)
-    assert [one.version for one in described] == [3, 2, 1]
-    assert [one.n_items for one in described] == [39, 41, 40]
-    assert [one.is_active for one in described] == [True, False, False]
-    assert [one.kind for one in described] == ["compaction", "compaction", "unknown"]
-    # The last of them was changed since, by one commit.
-    built = [gallery.pointer.revision_of(one.version) for one in described]
-    assert [one.revision - revision for one, revision in zip(described, built, strict=True)] == [1, 1, 1]
-
-
 def test_going_back_gives_a_version_with_its_changes_or_as_it_was_built(gallery: Gallery) -> None:
     first, second, third = gallery.versions()
     gallery.pointer.activate(first)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.indexer.pictures import write_picture
 from vicinal.indexer import EmbeddingSource, Gallery, SourceItem, index_items
-from vicinal.indexer.errors import BuildError, BundleMismatchError, ItemExistsError
+from vicinal.indexer.errors import BuildError, ItemExistsError
 from vicinal.indexer.jobs.embedding_run import RunOptions
 from vicinal.indexer.jobs.source_addition import LiveAddition, add_embeddings, add_source
 from vicinal.indexer.reader import GalleryReader
@@ -146,8 +146,3 @@ def test_rows_that_cannot_be_used_are_left_out_and_named(clips: GalleryReader, t
     done = add_embeddings(clips, source, space, on_progress=lambda *step: seen.append(step))
     assert ([one.id for one in done.failures], done.n_added) == (["new 7", "row 281", "new 299"], 297)
     assert (seen[-1], len(clips.view())) == (("embed", 297, 297), 317)
-
-
-def test_embeddings_of_another_space_are_refused(clips: GalleryReader, tmp_path: Path) -> None:
-    with pytest.raises(BundleMismatchError):
-        add_embeddings(clips, ready(tmp_path / "a.npz", 30), space_manifest("siglip", 8))

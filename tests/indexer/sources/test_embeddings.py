@@ -108,17 +108,6 @@ def test_an_array_is_read_with_the_lines_of_the_csv_beside_it(tmp_path: Path, de
     np.testing.assert_array_equal(found.embeddings, normalize(embeddings(3)))
 
 
-def test_other_columns_become_metadata_and_the_path_a_uri(tmp_path: Path) -> None:
-    columns = {"price": [1.5, math.nan], "color": ["red", None], "path": ["a.jpg", None]}
-    path = table(tmp_path / "a.parquet", embeddings(2), **columns)
-    found = read(EmbeddingSource.open(path))
-    assert [json.loads(one) for one in found.metadata.to_pylist()] == [
-        {"price": 1.5, "color": "red"},
-        {"price": None},
-    ]
-    assert found.uris.to_pylist() == ["a.jpg", ""]
-
-
 @pytest.mark.parametrize(
     ("row", "what"),
     [
@@ -143,13 +132,6 @@ def test_an_embedding_that_cannot_be_used_is_named_by_its_row_and_takes_no_other
     found = read(EmbeddingSource.open(path))
     assert found.ids.to_pylist() == [f"sku {i}" for i in left]
     np.testing.assert_array_equal(found.embeddings, normalize(embeddings(20)[left]))
-
-
-def test_an_embedding_of_another_length_refuses_the_file(tmp_path: Path) -> None:
-    vectors: list[Any] = embeddings(20).tolist()
-    vectors[16] = [1.0, 2.0]
-    said = "row 17 of 'a.parquet' has an embedding of 2 numbers, the first one has 4: all must have the same"
-    assert refusal(table(tmp_path / "a.parquet", vectors)).startswith(said)
 
 
 def test_a_file_without_any_embedding_or_id_is_refused(tmp_path: Path) -> None:

@@ -74,26 +74,11 @@ def built(table: ItemTable) -> int:
     return table.add_neighbors(ids, np.full((n, N_NEIGHBORS), -np.inf, np.float32))
 
 
-def test_rows_are_numbered_in_order_over_several_commits(table: ItemTable, built: int) -> None:
-    columns = table.columns(built, ["id", "sequence", "patch"])
-    assert columns["id"].to_pylist() == IDS
-    assert columns["sequence"].to_pylist() == [0, 1, 2, 3, 4]
-    assert columns["patch"].to_pylist() == [-1] * 5
-    assert table.next_number(built) == 5
-
-
 def test_a_change_adds_and_removes_in_one_version(table: ItemTable, built: int) -> None:
     changed = table.change(built, _complete(["f", "g"], [5, 6]), _sequences(1, 3))
     assert changed == built + 1
     assert _ids(table, changed) == ["a", "c", "e", "f", "g"]
     assert _ids(table, built) == IDS
-
-
-def test_a_patched_row_keeps_its_place(table: ItemTable, built: int) -> None:
-    changed = table.change(built, _complete(["b"], [1], patch=5, color="red"), _sequences(1))
-    assert _ids(table, changed) == IDS
-    metadata = table.columns(changed, ["metadata"])["metadata"].to_pylist()
-    assert json.loads(metadata[1]) == {"id": "b", "color": "red"}
 
 
 def test_a_commit_that_never_became_part_of_the_gallery_is_left_behind(table: ItemTable, built: int) -> None:
@@ -122,14 +107,6 @@ def test_merging_small_files_changes_no_row(table: ItemTable, built: int) -> Non
     assert _ids(table, merged) == before
     assert _summary(table.difference(version, merged, 11)) == ([], [], [])
     assert _summary(table.difference(built, merged, 5))[1] == before[5:]
-
-
-def test_gallery_order_holds_whatever_the_order_of_the_files(table: ItemTable, built: int) -> None:
-    """A patched row lies in the last file of all."""
-    version = table.change(built, _complete(["a"], [0], patch=5), _sequences(0))
-    stored = table.at(version).to_table(columns=["id"])["id"].to_pylist()
-    assert stored[-1] == "a"
-    assert _ids(table, version) == IDS
 
 
 def test_a_missing_version_is_an_error_of_the_gallery(table: ItemTable, built: int) -> None:

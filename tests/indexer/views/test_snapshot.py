@@ -104,13 +104,6 @@ def test_damaged_file_is_refused_by_name(
         Snapshot.open(copy)
 
 
-def test_file_of_another_version_is_refused(snapshot: Snapshot, tmp_path: Path) -> None:
-    copy = Path(shutil.copytree(snapshot.path, tmp_path / "3"))
-    np.save(copy / "embeddings.npy", _embeddings(seed=1))
-    with pytest.raises(GalleryError, match=r"embeddings\.npy"):
-        Snapshot.open(copy)
-
-
 @pytest.mark.parametrize("is_held", [False, True])
 def test_writing_replaces_an_older_snapshot_and_removes_leftovers(tmp_path: Path, is_held: bool) -> None:
     """While somebody makes something beside it, a half-written folder may be that one's."""
@@ -127,8 +120,3 @@ def test_snapshot_whose_index_cannot_be_built_does_not_appear(tmp_path: Path) ->
     with pytest.raises(GalleryError, match="nonsense"):
         _write(tmp_path / "3", index="nonsense")
     assert not (tmp_path / "3").exists()
-
-
-def test_labels_are_one_an_item_and_none_where_missing(snapshot: Snapshot) -> None:
-    assert snapshot.labels.shape == (N_ITEMS,)
-    assert snapshot.labels[:4].tolist() == [None, "class 1", "class 2", None]

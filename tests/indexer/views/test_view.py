@@ -113,15 +113,6 @@ def test_a_query_finds_the_same_alone_and_in_a_batch(changed: GalleryView, unit:
         assert np.array_equal(batch[i][: len(alone)], alone)
 
 
-def test_vectors_and_items_stand_at_the_same_positions(changed: GalleryView, unit: Unit) -> None:
-    positions = np.array([[N + 1, 3], [1, N + 12]])
-    vectors = changed.vectors(positions)
-    assert np.array_equal(vectors[0, 1], unit(N)[3])
-    assert np.array_equal(vectors[1, 1], unit(N_ADDED, seed=1)[changed.sequences(np.array([N + 12]))[0] - N])
-    names = [item["id"] for item in changed.items(positions.reshape(-1))]
-    assert changed.positions(names).tolist() == positions.reshape(-1).tolist()
-
-
 def test_lists_name_no_dead_neighbor(changed: GalleryView) -> None:
     listed = changed.neighbor_positions(live_positions(changed))
     assert not changed.is_dead(listed[listed >= 0]).any()
@@ -138,8 +129,3 @@ def test_pages_one_after_another_give_every_live_item_once(changed: GalleryView,
         after = page[-1][0]
     built = [str(i) for i in range(N) if i % 5]
     assert seen == built + [f"new {i}" for i in range(N_ADDED) if i % 5]
-
-
-def test_a_selection_holds_live_items_only(changed: GalleryView) -> None:
-    selection = changed.select(np.array([0, 1, 2, N, N + 1, 10**6]))
-    assert changed.sequences(selection.positions).tolist() == [1, 2, N + 1]
