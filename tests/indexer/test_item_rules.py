@@ -108,7 +108,11 @@ def test_metadata_up_to_the_limits_are_kept_and_served_whole(metadata: dict[str,
     assert served_metadata(checked_metadata(metadata, "a")) == metadata
 
 
-@given(st.dictionaries(st.text(max_size=3), st.recursive(st.none() | st.integers() | st.text(), st.lists)))
+@given(
+    st.dictionaries(
+        st.text(max_size=3), st.recursive(st.none() | st.integers() | st.text(), st.lists, max_leaves=5)
+    )
+)
 def test_what_is_not_refused_is_served_as_it_was(metadata: dict[str, Any]) -> None:
     try:
         text = checked_metadata(metadata, "a")

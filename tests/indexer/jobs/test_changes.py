@@ -89,7 +89,7 @@ def test_patching_an_unknown_item_patches_nothing(reader: GalleryReader) -> None
     assert reader.view().items([7])[0]["label"] == "class 3"
 
 
-@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(ids=st.lists(st.sampled_from("abc012"), min_size=1, max_size=8, unique=True), seed=st.integers(0, 99))
 def test_items_added_one_by_one_or_together_give_the_same_gallery(
     tmp_path_factory: pytest.TempPathFactory,

@@ -109,7 +109,7 @@ def _after(
     return states
 
 
-@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=st.lists(st.tuples(IMAGES, st.sampled_from(["error", "skip"])), min_size=1, max_size=4))
 def test_no_sequence_of_additions_loses_or_changes_an_item(
     tmp_path_factory: pytest.TempPathFactory,
