@@ -10,10 +10,17 @@ from fastapi.testclient import TestClient
 
 from tests.service.kept_searches import View, keep_searches
 from tests.service.types import MakeSettings
+from vicinal.indexer.jobs.index_job import index_items
+from vicinal.indexer.jobs.set_aside import set_aside
+from vicinal.indexer.reader import GalleryReader
+from vicinal.indexer.sources import read_source, source_name
+from vicinal.models.embedder import Embedder
 from vicinal.service.answering.store import KeptSearch
 from vicinal.service.http.app import create_app
 from vicinal.service.http.state import state_of
 from vicinal.service.measuring.matcher import Matcher
+from vicinal.service.operations import calibrate
+from vicinal.service.operations.place import Place, Progress
 
 OWN, ADMIN = "/v1/galleries/shoes", "/v1/admin/galleries/shoes"
 
@@ -82,3 +89,17 @@ def test_a_wrong_match_says_why_and_one_step_sets_its_item_aside(
     assert told(web.delete(f"{OWN}/set-aside", params={"id": item})) == {"id": item, "n_items": n}
     gone = web.delete(f"{OWN}/set-aside", params={"id": item})
     assert (gone.status_code, gone.json()["type"]) == (404, "urn:vicinal:problem:item-not-set-aside")
+
+
+@pytest.mark.slow
+def test_neither_source_nor_calibration_brings_back_what_is_set_aside(
+    data_dir: Path, catalog: Path, embedder: Embedder, make_settings: MakeSettings, matcher: Matcher
+) -> None:
+    reader = GalleryReader(matcher.gallery)
+    item = matcher.view.items([0])[0]["id"]
+    set_aside(reader, [item], reason="two shoes", by="eve")
+    place = Place(state_of(create_app(make_settings(data_dir))).galleries.bundles, matcher.gallery)
+    record = calibrate.run(place, calibrate.CalibrateRequest(target="fpir=10%"), Progress()).record
+    assert record.n_items == len(matcher.view) - 1
+    index_items(matcher.gallery, read_source(catalog), embedder, source=source_name(catalog), workers=1)
+    assert GalleryReader(matcher.gallery).view().positions([item])[0] < 0
