@@ -14,6 +14,7 @@ from PIL import Image
 
 from vicinal.indexer.errors import IndexerError
 from vicinal.indexer.gallery import Gallery
+from vicinal.models.bundle import Noun
 from vicinal.service.duplicates.record import DuplicateItem, DuplicateRecord
 from vicinal.service.measuring.records.curves import Example
 from vicinal.service.reports.promise import advice, calibration_lines
@@ -95,7 +96,8 @@ def render_report(report: ReportBody, gallery: Gallery) -> str:
 
 
 def _calibration_sections(report: ReportBody, gallery: Gallery) -> Iterator[Section]:
-    record, noun = report.record, "item" if gallery.space else "photo"
+    record = report.record
+    noun: Noun = "item" if gallery.space else "photo"
     since = f" since {report.active_since:%Y-%m-%d %H:%M} UTC" if report.active_since else ""
     force = f"In force{since}" if report.is_active else "Not in force"
     standing = standing_words(report.state, report.reason, report.last_check, noun)
