@@ -164,8 +164,7 @@ def render_refinement(refinement: ExplainedRefinement, *, title: str) -> str:
     ranks = [str(one or "beyond 1000") for one in refinement.ranks]
     verdict = "There are no candidates."
     if refinement.candidate:
-        moved = f"goes from rank {ranks[0]} to {ranks[-1]}"
-        verdict = f"The best candidate, {refinement.candidate}, {moved}."
+        verdict = f"The best candidate, {refinement.candidate}, goes from rank {ranks[0]} to {ranks[-1]}."
     unused = "This search used the query as it was. With refinement it would have gone this way."
     steps = [f"attention in step {number}" for number in range(1, len(refinement.cosines))]
     cosines = [f"{one:.4f}" for one in refinement.cosines]
@@ -195,11 +194,10 @@ def render_duplicates(record: DuplicateRecord, gallery: Gallery) -> str:
     revision = record.revision if active is None else active.revision
     uris = iter(embed_thumbnails(gallery, revision, ids, most_bytes=_MOST_DUPLICATE_BYTES))
     groups = [[_copy(one, next(uris), is_kept=one is items[0]) for one in items] for items in shown]
-    n, n_items = len(record.removable), number_of(record.n_items, "item")
+    n, n_items, size = len(record.removable), number_of(record.n_items, "item"), mebibytes(record.n_bytes)
     verdict = f"No copies were found among {n_items}."
     if n:
         exact = number_of(record.n_exact, "exact copy", "exact copies")
-        size = mebibytes(record.n_bytes)
         verdict = f"{n:,} of {n_items} could go: {exact} and {record.n_near:,} changed, {size}."
     left_out = sum(len(group.copies) + 1 for group in record.groups) - len(ids)
     rule = f"The kept item stands first. {record.rule[0].upper()}{record.rule[1:]}. Nothing was deleted."
