@@ -30,6 +30,7 @@ test-lowest: $(VENV)/.lowest ## make test without torch, with the lowest version
 		--deselect tests/test_openapi.py::test_openapi_json_equals_what_is_served # words of FastAPI's own differ
 
 lint: $(VENV)/.dev
+	$(BIN)/python client/generate.py
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -67,7 +68,7 @@ bench-peers: $(VENV)/.dev ## the same work by Vicinal and by what a user would t
 	$(BIN)/python -m benchmarks.peers.http_search --folder build/http --chroma build/peers-chroma/bin/chroma
 	$(BIN)/python -m benchmarks.peers.report
 
-openapi: $(VENV)/.base ## write openapi.json and what the client has of it, which tests compare with what is served
+openapi: $(VENV)/.base ## write openapi.json, which a test compares with what is served, and what the client has of it
 	$(BIN)/vicinal openapi > openapi.json
 	$(BIN)/python client/generate.py
 
@@ -98,6 +99,7 @@ $(VENV)/.base: pyproject.toml constraints.txt | $(VENV)/bin/python
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(PIP) -e '.[cpu,train,dev]'
+	$(BIN)/python client/generate.py
 	touch $@ $(VENV)/.base
 
 # uv does not read pip's configuration: an index that is set there is handed on.

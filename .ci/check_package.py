@@ -103,6 +103,7 @@ def check_client(python: str, folder: Path) -> None:
     (other,) = (folder / "client-sdist").glob("*.whl")
     expect(contents(wheel) == contents(other), "the client's wheel from the sdist differs")
     files = {name.removeprefix("src/") for name in tracked_files("src", root=ROOT / "client")}
+    files |= {f"vicinal_client/{name}.py" for name in ("models", "options")}
     here = {name for name in contents(wheel) if ".dist-info/" not in name}
     expect(here == files, f"the client's wheel differs from its sources in {sorted(here ^ files)}")
     run(sys.executable, "-m", "venv", folder / "client")

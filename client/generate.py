@@ -1,4 +1,4 @@
-"""Makes the models and the options of the client from `openapi.json`, as `make openapi` does.
+"""Makes the models and the options of the client from `openapi.json`; a build of the package does so.
 
 Names and words are those of the API, whose null is None. What is chosen here is which schemas have a model,
 what a model leaves to `model_extra`, and what stands for a member that an older server does not send. Texts
@@ -8,6 +8,7 @@ of a fixed choice are read as `str`, so that a further choice of a newer server 
 from __future__ import annotations
 
 import json
+import os
 import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
@@ -151,7 +152,7 @@ OPTIONS = {
 _TYPES = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
 _HEAD = '''"""{says}
 
-Made from `openapi.json` by `client/generate.py`: `make openapi`.
+Made from `openapi.json` by `client/generate.py`.
 """
 
 from __future__ import annotations
@@ -322,10 +323,14 @@ def _named(schema: Schema) -> str:
 
 
 def main() -> None:
-    """Write the modules."""
+    """Write the modules that are not there as they should be; several processes may do so at a time."""
     document = json.loads((ROOT / "openapi.json").read_text(encoding="utf-8"))
     for name, text in generated(document).items():
-        (PACKAGE / name).write_text(text, encoding="utf-8")
+        path = PACKAGE / name
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            written = path.with_suffix(f".{os.getpid()}")
+            written.write_text(text, encoding="utf-8")
+            written.replace(path)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from client import generate
 from tests.networks import enter_own_network
 from tests.patience import be_patient
 from tests.programs import missing_programs
@@ -44,6 +45,9 @@ for _name in [name for name in os.environ if name.startswith("VICINAL_")]:
         del os.environ[_name]
 
 be_patient()
+
+# A checkout has no models of the client, or older ones.
+generate.main()
 
 # How long an example takes says nothing here: the first one may import a library, and machines are shared.
 hypothesis.settings.register_profile("untimed", deadline=None)

@@ -91,7 +91,7 @@ GENERATED = "by `client/generate.py`"
 MOST_MODULES = 15
 # Lines of Python that are shipped, but for what is generated, and lines of tests. A change may lower them,
 # and never raises them.
-BUDGET = {"shipped": 73774, "tests": 72663}
+BUDGET = {"shipped": 73774, "tests": 71777}
 MOST_LINES = 2500
 # Folders with more, until they are made lighter.
 LARGE_FOLDERS = {
@@ -233,7 +233,7 @@ def test_no_folder_is_large_but_by_name() -> None:
 
 
 def test_the_client_imports_httpx_and_pydantic_alone() -> None:
-    imported = {name for text in sources_of("client").values() for name in imported_names(text)}
+    imported = {name for text in sources_of("client/src").values() for name in imported_names(text)}
     tops = {name.partition(".")[0] for name in imported}
     assert tops - set(sys.stdlib_module_names) == {"httpx", "pydantic", "vicinal_client"}
 

@@ -5,9 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
-from client.generate import PACKAGE, generated
 from vicinal.models.bundle import ModelBundle
 from vicinal.service.http.app import create_app
 from vicinal.service.settings import Settings
@@ -19,13 +16,6 @@ def test_openapi_json_equals_what_is_served(tiny_bundle: ModelBundle, tmp_path: 
     """When it does not: `make openapi`."""
     served = create_app(Settings(bundle=tiny_bundle.path, data_dir=tmp_path)).openapi()
     assert json.loads(COMMITTED.read_text(encoding="utf-8")) == json.loads(json.dumps(served))
-
-
-@pytest.mark.parametrize("module", ["models.py", "options.py"])
-def test_the_client_is_made_of_openapi_json(module: str) -> None:
-    """When it is not: `make openapi`."""
-    document = json.loads(COMMITTED.read_text(encoding="utf-8"))
-    assert (PACKAGE / module).read_text(encoding="utf-8") == generated(document)[module]
 
 
 def test_every_route_has_a_summary(tiny_bundle: ModelBundle, tmp_path: Path) -> None:

@@ -35,12 +35,6 @@ def test_both_have_the_same_methods_with_the_same_arguments() -> None:
     assert len(set(sync) & set(awaited)) > 25
 
 
-def test_one_answers_and_the_other_is_awaited() -> None:
-    assert not inspect.iscoroutinefunction(Client().search)
-    assert inspect.iscoroutinefunction(AsyncClient().search)
-    assert inspect.isasyncgenfunction(AsyncClient().iter_items)
-
-
 def test_the_comparison_of_the_methods_sees_another_default() -> None:
     """Negative control."""
 
@@ -49,27 +43,6 @@ def test_the_comparison_of_the_methods_sees_another_default() -> None:
             """Differs."""
 
     assert public_methods(Other)["get_item"] != public_methods(Client)["get_item"]
-
-
-def test_arguments_are_the_same_but_for_what_is_awaited() -> None:
-    sync, awaited = (inspect.signature(kind).parameters for kind in (Client, AsyncClient))
-    assert list(sync) == list(awaited)
-
-
-def test_methods_know_their_name_and_what_they_do() -> None:
-    for name in public_methods(Client):
-        assert inspect.getdoc(getattr(Client, name)), name
-    assert Client().search.__name__ == "search"
-    assert "embedding" in inspect.signature(Client().search).parameters
-
-
-def test_a_method_is_called_through_its_class_too(connect: Callable[..., Either]) -> None:
-    client = connect(lambda _: httpx.Response(200, json={"galleries": []})).client
-    assert callable(type(client).list_galleries)
-    answer = type(client).list_galleries(client)
-    assert inspect.isawaitable(answer) == isinstance(client, AsyncClient)
-    if inspect.iscoroutine(answer):
-        answer.close()
 
 
 def test_the_key_is_sent_and_never_shown(connect: Callable[..., Either]) -> None:
@@ -86,14 +59,6 @@ def test_the_key_is_sent_and_never_shown(connect: Callable[..., Either]) -> None
     assert KEY not in f"{client.client!r} {refused.value!r} {refused.value} {vars(refused.value)}"
 
 
-def test_no_key_is_sent_where_there_is_none(connect: Callable[..., Either]) -> None:
-    def answer(request: httpx.Request) -> httpx.Response:
-        assert "authorization" not in request.headers
-        return httpx.Response(200, json={"galleries": []})
-
-    assert connect(answer).list_galleries().galleries == []
-
-
 def test_a_password_in_the_address_is_not_shown(connect: Callable[..., Either]) -> None:
     def away(request: httpx.Request) -> httpx.Response:
         raise httpx.ConnectError("refused", request=request)
@@ -103,14 +68,6 @@ def test_a_password_in_the_address_is_not_shown(connect: Callable[..., Either]) 
         client.livez()
     assert "secret" not in f"{client.client!r} {lost.value}"
     assert "shop.example" in str(lost.value)
-
-
-def test_the_path_of_the_address_stands_before_every_call(connect: Callable[..., Either]) -> None:
-    def answer(request: httpx.Request) -> httpx.Response:
-        assert request.url.path == "/images/v1/galleries"
-        return httpx.Response(200, json={"galleries": []})
-
-    connect(answer, url="https://example.org/images/").list_galleries()
 
 
 def test_items_are_gone_through_page_by_page(is_async: bool, connect: Callable[..., Either]) -> None:

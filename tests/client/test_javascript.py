@@ -86,18 +86,7 @@ def test_it_comes_again_when_the_server_asks_for_it(server: Server, tmp_path: Pa
     assert {key for *_, key in server.asked} == {"Bearer secret"}
 
 
-def test_it_gives_up_in_the_end(server: Server, tmp_path: Path) -> None:
-    server.answers = [(503, {"Retry-After": "1"}, PROBLEM)] * 2
-    assert printed(tmp_path, server, "attempts: 2") == [[True, 503, "too-many-requests", "too many", "7"]]
-    assert server.answers == []
-
-
 def test_what_is_refused_is_not_sent_again(server: Server, tmp_path: Path) -> None:
     server.answers = [(409, JSON, PROBLEM), (200, JSON, b"{}")]
     assert printed(tmp_path, server)[0] == [True, 409, "too-many-requests", "too many", "7"]
     assert len(server.asked) == 1
-
-
-def test_a_proxy_that_answers_is_a_problem_too(server: Server, tmp_path: Path) -> None:
-    server.answers = [(502, {}, b"<html>")]
-    assert printed(tmp_path, server) == [[True, 502, "", "the server answered with 502", None]]

@@ -237,14 +237,6 @@ def test_a_search_is_for_exactly_one_thing(given: dict[str, Any], connect: Calla
         client.search_batch("shop", **several)
 
 
-def test_options_that_are_none_are_left_to_the_server(connect: Callable[..., Either]) -> None:
-    def answer(request: httpx.Request) -> httpx.Response:
-        assert json.loads(request.read()) == {"item_id": "a"}
-        return Documented()(request)
-
-    connect(answer).search("shop", item_id="a", limit=None, filter=None)
-
-
 def test_a_label_is_kept_removed_or_changed(connect: Callable[..., Either]) -> None:
     bodies: list[Any] = []
 

@@ -16,21 +16,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from tests.client.conftest import Form
-from vicinal_client.requests import NewEmbedding, NewItem, items_body, path_of, vector_of
-
-ODD_IDS = [
-    "a/b",
-    "50% off?",
-    "größe #42",
-    "a//b",
-    "../x",
-    "a/../b",
-    "a/./b",
-    "鞋",
-    "a+b&c=d",
-    "%2e%2e",
-    "'\"<>",
-]
+from vicinal_client.requests import NewEmbedding, NewItem, items_body, path_of
 
 
 async def echo(request: Request) -> JSONResponse:
@@ -51,11 +37,6 @@ def arrives(item_id: str) -> str:
     return str(asyncio.run(ask()).json()["item_id"])
 
 
-@pytest.mark.parametrize("item_id", ODD_IDS)
-def test_an_odd_id_arrives_as_it_is(item_id: str) -> None:
-    assert arrives(item_id) == item_id
-
-
 @given(st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=20))
 def test_any_id_arrives_as_it_is(item_id: str) -> None:
     assert arrives(item_id) == item_id
@@ -72,32 +53,9 @@ def test_fields_of_a_form_are_in_the_order_of_its_images() -> None:
     assert (form.names, form.fields("on_conflict")) == (["a", "b"], ["skip"])
 
 
-def test_without_ids_none_is_sent() -> None:
-    assert form_of(NewItem(b"1"), NewItem(b"2")).fields("id") == []
-    with pytest.raises(ValueError, match="every item of a request an id, or none"):
-        form_of(NewItem(b"1", "a"), NewItem(b"2"))
-
-
 def test_a_number_that_json_lacks_is_refused() -> None:
     with pytest.raises(ValueError, match="JSON"):
         form_of(NewItem(b"1", metadata={"n": float("nan")}))
-
-
-@pytest.mark.parametrize(
-    ("item", "name"),
-    [
-        (NewItem(b"1"), "image"),
-        (NewItem("photos/a b.jpg"), "a b.jpg"),
-        (NewItem(b"1", id="shoe/1"), "shoe/1"),
-        (NewItem("photos/a.jpg", id="7", filename="shoe/a.jpg"), "shoe/a.jpg"),
-    ],
-)
-def test_every_image_has_a_name(item: NewItem, name: str) -> None:
-    assert item.name == name
-
-
-def test_an_embedding_may_be_an_array() -> None:
-    assert vector_of(np.asarray([1, 0.5], np.float32)) == [1.0, 0.5]
 
 
 def test_images_and_embeddings_do_not_come_together() -> None:

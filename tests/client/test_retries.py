@@ -7,19 +7,14 @@ from typing import Any
 
 import httpx
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.client.conftest import Clock, Either, problem
 from vicinal_client import (
     JobFailedError,
-    JobUnfinishedError,
     NoAnswerError,
     ProblemError,
-    Retries,
     TooManyRequestsError,
 )
-from vicinal_client.errors import problem_of
 
 GALLERIES = {"galleries": []}
 JOB = {"id": "7", "kind": "reindex", "gallery": "shop", "request": {}}
@@ -83,7 +78,6 @@ CALLS: dict[str, tuple[Callable[[Either], Any], Any]] = {
 REPEATABLE = ("search", "add_item", "patch_item")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", CALLS)
 @pytest.mark.parametrize("failure", [httpx.ReadError, httpx.ReadTimeout, httpx.WriteError, 502, 503, 504])
 def test_only_what_may_be_done_twice_comes_again_when_it_may_have_been_done(
@@ -98,7 +92,6 @@ def test_only_what_may_be_done_twice_comes_again_when_it_may_have_been_done(
     assert (getattr(raised.value, "status", None) == 404) == (name in REPEATABLE)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", CALLS)
 @pytest.mark.parametrize("failure", [httpx.ConnectError, httpx.ConnectTimeout, 408, 425, 429])
 def test_anything_comes_again_that_was_surely_not_done(
@@ -109,28 +102,6 @@ def test_anything_comes_again_that_was_surely_not_done(
     with pytest.raises(ProblemError, match="404"):
         CALLS[name][0](connect(script))
     assert script.n == 2
-
-
-@pytest.mark.parametrize("failure", [httpx.UnsupportedProtocol, httpx.LocalProtocolError])
-def test_what_cannot_be_sent_is_not_tried_again(failure: Any, connect: Callable[..., Either]) -> None:
-    script = Script(failure)
-    with pytest.raises(NoAnswerError):
-        connect(script).list_galleries()
-    assert script.n == 1
-
-
-def test_waits_double_up_to_the_longest(connect: Callable[..., Either], clock: Clock) -> None:
-    client = connect(Script(httpx.ConnectError), retries={"attempts": 8, "seconds": 1e9, "longest_wait": 5.0})
-    with pytest.raises(NoAnswerError):
-        client.list_galleries()
-    assert clock.waits == [0.5, 1.0, 2.0, 4.0, 5.0, 5.0, 5.0]
-
-
-def test_attempts_are_bounded(connect: Callable[..., Either]) -> None:
-    script = Script(httpx.ConnectError)
-    with pytest.raises(NoAnswerError):
-        connect(script, retries={"attempts": 3}).list_galleries()
-    assert script.n == 3
 
 
 def test_the_time_is_bounded(connect: Callable[..., Either], clock: Clock) -> None:
@@ -146,42 +117,10 @@ def test_the_server_says_when_to_come_again(connect: Callable[..., Either], cloc
     assert clock.waits == [9.0, 1.0]
 
 
-def test_a_date_says_it_too(connect: Callable[..., Either], clock: Clock) -> None:
-    answer = busy("Wed, 21 Oct 2026 07:28:12 GMT")
-    answer.headers["date"] = "Wed, 21 Oct 2026 07:28:00 GMT"
-    connect(Script(answer, ok())).list_galleries()
-    assert clock.waits == [12.0]
-
-
 def test_who_is_asked_to_come_too_late_gives_up_at_once(connect: Callable[..., Either], clock: Clock) -> None:
     with pytest.raises(TooManyRequestsError) as raised:
         connect(Script(busy(3600), ok())).list_galleries()
     assert (raised.value.retry_after, clock.waits) == (3600.0, [])
-
-
-@given(n=st.integers(1, 10_000), draw=st.floats(0, 1, exclude_max=True), asked=st.integers(0, 100))
-def test_a_wait_is_between_what_is_asked_for_and_the_bound(n: int, draw: float, asked: int) -> None:
-    retries = Retries(draw=lambda: draw)
-    wait = retries.wait(n, problem_of(busy(asked)))
-    assert asked <= wait <= max(asked, min(retries.longest_wait, retries.first_wait * 2 ** min(n - 1, 30)))
-
-
-def test_many_clients_do_not_come_at_once() -> None:
-    waits = {round(Retries().wait(5, problem_of(problem(503, "x"))), 6) for _ in range(50)}
-    assert len(waits) > 40
-
-
-def test_a_gallery_that_cannot_be_searched_is_an_answer(connect: Callable[..., Either]) -> None:
-    body = {
-        "ready": False,
-        "reasons": ["gallery 'a' is damaged"],
-        "bundle": "b",
-        "provider": "p",
-        "galleries": [],
-    }
-    script = Script(httpx.Response(503, json=body))
-    readiness = connect(script).readyz()
-    assert (readiness.ready, readiness.reasons, script.n) == (False, ["gallery 'a' is damaged"], 1)
 
 
 @pytest.fixture
@@ -229,9 +168,3 @@ def test_a_job_without_a_result_is_an_error(
     with pytest.raises(JobFailedError, match=message) as raised:
         connect(Script(ok(job))).wait_for_job("7")
     assert raised.value.job.state == state
-
-
-def test_a_job_that_does_not_end_is_left(connect: Callable[..., Either], clock: Clock) -> None:
-    with pytest.raises(JobUnfinishedError, match="is running after 10 s") as raised:
-        connect(Script(ok(JOB | {"state": "running"}))).wait_for_job("7", seconds=10.0)
-    assert (clock.now, raised.value.job.id) == (10.0, "7")

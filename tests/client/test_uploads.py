@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +35,6 @@ def folder(tmp_path: Path) -> Path:
     return root
 
 
-def names(server: BytesServer) -> list[str]:
-    return sorted(server.items)
-
-
 def test_every_image_of_a_folder_is_there_with_its_label(
     folder: Path, server: BytesServer, connect: Callable[..., Either]
 ) -> None:
@@ -47,38 +43,6 @@ def test_every_image_of_a_folder_is_there_with_its_label(
     assert len(server.items) == N + 1
     assert server.labels["photos/label 7/17.JPG"] == "label 7"
     assert server.labels["photos/alone.png"] == ""
-
-
-def test_the_same_call_again_changes_nothing(
-    folder: Path, server: BytesServer, connect: Callable[..., Either]
-) -> None:
-    connect(server).add_images("shop", folder)
-    before = dict(server.items)
-    result = connect(server).add_images("shop", folder)
-    assert (result.n_added, result.n_unchanged, server.items == before) == (0, N + 1, True)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("prefix", "first"), [(None, "photos/alone.png"), ("", "alone.png"), ("a/b", "a/b/alone.png")]
-)
-def test_ids_of_a_folder_have_a_prefix(
-    prefix: str | None, first: str, folder: Path, server: BytesServer, connect: Callable[..., Either]
-) -> None:
-    connect(server).add_images("shop", str(folder), prefix=prefix)
-    assert first in server.items
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("label_from", "expected"),
-    [("folder", "label 7"), (None, ""), (lambda path: path.stem, "17"), (lambda _: None, "")],
-)
-def test_labels_are_of_the_folder_or_of_a_function(
-    label_from: Any, expected: str, folder: Path, server: BytesServer, connect: Callable[..., Either]
-) -> None:
-    connect(server).add_images("shop", folder, label_from=label_from)
-    assert server.labels["photos/label 7/17.JPG"] == expected
 
 
 def test_a_source_may_name_ids_and_labels(
@@ -105,14 +69,6 @@ def test_a_source_may_name_ids_and_labels(
     }
 
 
-def test_images_without_ids_get_those_of_their_files(
-    server: BytesServer, connect: Callable[..., Either]
-) -> None:
-    source = [NewItem(b"1"), NewItem(b"2", id="a"), NewItem(b"3"), NewItem(b"4")]
-    assert connect(server).add_images("shop", source).n_added == 4
-    assert [len(one) for one in server.requests] == [1, 1, 2] or len(server.requests) == 3
-
-
 def test_a_broken_image_is_listed_with_the_reason_and_the_others_go_on(
     folder: Path, server: BytesServer, connect: Callable[..., Either]
 ) -> None:
@@ -125,13 +81,6 @@ def test_a_broken_image_is_listed_with_the_reason_and_the_others_go_on(
     assert (failure.kind, failure.reason) == ("not-an-image", "it is no image")
 
 
-@pytest.mark.parametrize("n", [1, 2, 40])
-def test_all_may_be_broken(n: int, server: BytesServer, connect: Callable[..., Either]) -> None:
-    result = connect(server).add_images("shop", [NewItem(b"broken", id=str(i)) for i in range(n)])
-    assert sorted(one.id or "" for one in result.failures) == sorted(str(i) for i in range(n))
-    assert {one.kind for one in result.failures} == {"not-an-image"}
-
-
 def test_an_image_that_spoils_its_request_is_found(
     folder: Path, server: BytesServer, connect: Callable[..., Either]
 ) -> None:
@@ -142,14 +91,6 @@ def test_an_image_that_spoils_its_request_is_found(
     result = connect(server).add_images("shop", source)
     assert result.n_added == N - 1
     assert [(one.id, one.kind) for one in result.failures] == [("x" * 1025, "invalid-request")]
-
-
-def test_a_taken_id_is_a_failure_of_one(
-    folder: Path, server: BytesServer, connect: Callable[..., Either]
-) -> None:
-    server.items["photos/alone.png"] = "of another image"
-    result = connect(server).add_images("shop", folder)
-    assert (result.n_added, [one.kind for one in result.failures]) == (N, ["item-exists"])
 
 
 def test_files_that_cannot_be_read_or_are_too_large_are_not_sent(
@@ -191,31 +132,6 @@ def test_requests_are_bounded_in_bytes_and_number(connect: Callable[..., Either]
     assert max(len(request) for request in server.requests) == 7
 
 
-def test_a_request_is_no_larger_than_the_server_takes(connect: Callable[..., Either]) -> None:
-    server = BytesServer(max_request_bytes=10_000)
-    source = [NewItem(bytes(3000) + str(i).encode(), id=str(i)) for i in range(10)]
-    connect(server).add_images("shop", source)
-    assert max(len(request) for request in server.requests) == 2
-
-
-def test_an_image_that_alone_is_larger_is_sent_alone(
-    server: BytesServer, connect: Callable[..., Either]
-) -> None:
-    source = [NewItem(bytes(n) + b"1", id=str(n)) for n in (10, 50_000, 20)]
-    assert connect(server).add_images("shop", source, batch_bytes=5000).n_added == 3
-
-
-def test_one_id_twice_is_not_one_request(server: BytesServer, connect: Callable[..., Either]) -> None:
-    source = [NewItem(b"1", id="a"), NewItem(b"2", id="a"), NewItem(b"1", id="a")]
-    result = connect(server).add_images("shop", source, concurrency=1)
-    assert (result.n_added, result.n_unchanged, [one.kind for one in result.failures]) == (
-        1,
-        1,
-        ["item-exists"],
-    )
-    assert [len(request) for request in server.requests] == [1, 1, 1]
-
-
 def test_files_are_read_when_their_request_is_made(clock: Clock, server: BytesServer) -> None:
     """At no time more images are in memory than the requests under way hold, and one more."""
     loaded = released = most = 0
@@ -245,32 +161,6 @@ def test_progress_is_told_after_each_request(
     assert [one.total for one in seen] == [N + 1] * 4
     assert [one.n_done for one in seen] == sorted(one.n_done for one in seen)
     assert (seen[-1].n_done, seen[-1].n_failed) == (N + 1, 0)
-
-
-def test_a_generator_does_not_tell_how_many_there_are(
-    folder: Path, server: BytesServer, connect: Callable[..., Either]
-) -> None:
-    seen: list[UploadProgress] = []
-    connect(server).add_images("shop", folder.rglob("*.JPG"), on_progress=seen.append)
-    assert {one.total for one in seen} == {None}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "fault",
-    [
-        lambda: httpx.ConnectError("refused"),
-        lambda: httpx.ReadError("reset"),
-        lambda: problem(503, "gallery-busy"),
-    ],
-)
-def test_a_server_that_comes_back_is_waited_for(
-    fault: Any, folder: Path, server: BytesServer, connect: Callable[..., Either], clock: Clock
-) -> None:
-    server.faults = [None, *(fault() for _ in range(9))]
-    result = connect(server).add_images("shop", folder, concurrency=1)
-    assert (result.n_done, result.failures, len(server.items)) == (N + 1, [], N + 1)
-    assert max(clock.waits) == 5.0
 
 
 def test_an_answer_that_was_lost_is_no_second_item(connect: Callable[..., Either]) -> None:
@@ -322,17 +212,6 @@ def test_what_no_image_can_pass_stops_it(
     assert 1000 - len(server.faults) <= 6
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("status", [301, 400, 405])
-def test_what_is_no_answer_of_the_server_stops_it(
-    status: int, folder: Path, server: BytesServer, connect: Callable[..., Either]
-) -> None:
-    """A proxy that sends elsewhere would have every file listed as refused."""
-    server.faults = [httpx.Response(status, text="a page") for _ in range(1000)]
-    with pytest.raises(UploadStoppedError, match="stopped after 0 images: a page"):
-        connect(server).add_images("shop", folder)
-
-
 def test_a_proxy_that_takes_smaller_requests_gets_them(folder: Path, connect: Callable[..., Either]) -> None:
     server = BytesServer()
 
@@ -344,123 +223,9 @@ def test_a_proxy_that_takes_smaller_requests_gets_them(folder: Path, connect: Ca
     assert (result.n_added, result.failures) == (N + 1, [])
 
 
-@pytest.mark.slow
-def test_a_folder_that_cannot_be_read_is_listed(
-    folder: Path, server: BytesServer, connect: Callable[..., Either], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    scandir = os.scandir
-
-    def refuse(path: Any) -> Any:
-        if str(path).endswith("label 3"):
-            raise PermissionError(13, "Permission denied", str(path))
-        return scandir(path)
-
-    monkeypatch.setattr(os, "scandir", refuse)
-    result = connect(server).add_images("shop", folder)
-    assert result.n_added == N + 1 - 10
-    (failure,) = result.failures
-    assert (failure.path, failure.kind, failure.reason) == (
-        folder / "label 3",
-        "unreadable-folder",
-        "Permission denied",
-    )
-
-
-def test_a_server_that_fails_on_one_file_takes_the_others(
-    folder: Path, connect: Callable[..., Either]
-) -> None:
-    """An error that nobody expected (500) may be due to a file."""
-    server = BytesServer()
-
-    def fail(request: httpx.Request) -> httpx.Response:
-        if b"image 55" in request.read():
-            return problem(500, "internal-error", "an unexpected error")
-        return server(request)
-
-    result = connect(fail).add_images("shop", folder)
-    assert (result.n_added, [one.id for one in result.failures]) == (N, ["photos/label 5/55.JPG"])
-
-
-def test_requests_under_way_are_counted_when_another_stops_it(connect: Callable[..., Either]) -> None:
-    server = BytesServer()
-    server.faults = [problem(507, "storage-failed"), None]
-    source = [NewItem(str(i).encode(), id=str(i)) for i in range(64)]
-    with pytest.raises(UploadStoppedError) as stopped:
-        connect(server).add_images("shop", source, concurrency=2)
-    assert stopped.value.result.n_added == len(server.items) == 32
-
-
-def test_an_error_of_the_callers_own_ends_it(
-    folder: Path, server: BytesServer, connect: Callable[..., Either]
-) -> None:
-    def fail(_: UploadProgress) -> None:
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        connect(server).add_images("shop", folder, on_progress=fail)
-
-
-def test_an_interruption_does_not_wait_for_a_server_that_is_away(clock: Clock) -> None:
-    n = 0
-
-    def away(request: httpx.Request) -> httpx.Response:
-        if request.url.path == "/readyz":
-            return httpx.Response(404)
-        raise httpx.ConnectError("refused", request=request)
-
-    def source() -> Iterator[NewItem]:
-        nonlocal n
-        for i in range(100):
-            n += 1
-            yield NewItem(b"1", id=str(i))
-            if i == 40:
-                raise KeyboardInterrupt
-
-    client = Client(transport=httpx.MockTransport(away), retries=Retries(first_wait=0.01, longest_wait=0.01))
-    with pytest.raises(KeyboardInterrupt):
-        client.add_images("shop", source(), patience=1e6)
-    assert n == 41
-
-
-def test_limits_that_a_proxy_hides_are_the_usual_ones(
-    connect: Callable[..., Either], server: BytesServer
-) -> None:
-    def hide(request: httpx.Request) -> httpx.Response:
-        return httpx.Response(404) if request.url.path == "/readyz" else server(request)
-
-    source = [NewItem(str(i).encode(), id=str(i)) for i in range(50)]
-    assert connect(hide).add_images("shop", source).n_added == 50
-
-
-@pytest.mark.parametrize(
-    ("source", "options", "message"),
-    [("nowhere", {}, "there is no folder 'nowhere'"), ([], {"concurrency": 0}, "expected at least 1")],
-)
-def test_what_cannot_be_meant_is_refused(
-    source: Any, options: dict[str, Any], message: str, connect: Callable[..., Either], server: BytesServer
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        connect(server).add_images("shop", source, **options)
-
-
-def test_an_empty_source_is_done_at_once(connect: Callable[..., Either], server: BytesServer) -> None:
-    assert connect(server).add_images("shop", []).n_done == 0
-
-
 def test_files_of_a_folder_are_those_that_are_indexed() -> None:
     assert image_suffixes() <= uploads._SUFFIXES
     assert hidden_files._NAMES == uploads._HIDDEN
-
-
-@pytest.mark.parametrize("asked", [False, True])
-def test_hidden_images_are_sent_when_that_is_asked_for(
-    asked: bool, folder: Path, server: BytesServer, connect: Callable[..., Either]
-) -> None:
-    for name in (".Trash-1000/files/1.jpg", "label 1/@eaDir/2.jpg", "label 1/._3.jpg", "#recycle/4.jpg"):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(name.encode())
-    result = connect(server).add_images("shop", folder, include_hidden=asked)
-    assert (result.n_added, result.n_hidden) == ((N + 5, 0) if asked else (N + 1, 4))
 
 
 @pytest.mark.slow
@@ -560,11 +325,3 @@ def test_an_embedding_that_cannot_be_used_is_a_failure_of_one(connect: Callable[
     result = connect(server).add_embeddings("clips", items, space="clip")
     assert sorted(server.there) == ["a", "e"]
     assert {one.id: one.kind for one in result.failures} == dict.fromkeys("bcd", "invalid-embedding")
-
-
-def test_a_gallery_of_another_space_stops_it(connect: Callable[..., Either]) -> None:
-    def refuse(_: httpx.Request) -> httpx.Response:
-        return problem(409, "space-mismatch", "gallery 'clips' holds 'clip'")
-
-    with pytest.raises(UploadStoppedError, match="holds 'clip'"):
-        connect(refuse).add_embeddings("clips", [NewEmbedding("a", [1.0])], space="siglip")

@@ -6,7 +6,10 @@ are absolute; other columns are passed over.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import csv
+import io
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -16,11 +19,23 @@ import pyarrow.parquet
 from vicinal.models.configs.value_texts import label_in_one_form, value_as_text
 from vicinal.models.errors import DatasetError
 from vicinal.training.datasets.files import ImageFolder, LabelledFile
-from vicinal.training.datasets.layouts.annotations import Line, read_csv
 
 _REQUIRED = ("path", "label")
 _OPTIONAL = ("split", "role", "super_label")
 _ROLES = ("train", "test", "gallery", "query", "absent", "unused")
+
+
+@dataclass(frozen=True)
+class _Line:
+    """Row of a manifest, counted from 1, with its text by column."""
+
+    path: Path
+    number: int
+    fields: Mapping[str, str]
+
+    def error(self, reason: str) -> DatasetError:
+        """The error that names this row."""
+        return DatasetError(f"'{self.path}' line {self.number}: {reason}")
 
 
 class ManifestConfig(ImageFolder):
@@ -52,19 +67,41 @@ class ManifestConfig(ImageFolder):
         return chosen
 
 
-def _lines(path: Path) -> Iterator[Line]:
+def _lines(path: Path) -> Iterator[_Line]:
     if not path.is_file():
         raise DatasetError(f"there is no manifest '{path}'")
     match path.suffix.lower():
         case ".csv":
-            return read_csv(path, _REQUIRED)
+            return _csv_lines(path)
         case ".parquet":
             return _parquet_lines(path)
         case _:
             raise DatasetError(f"'{path}' is neither a .csv nor a .parquet manifest")
 
 
-def _parquet_lines(path: Path) -> Iterator[Line]:
+def _csv_lines(path: Path) -> Iterator[_Line]:
+    try:
+        # Some editors begin a file with a byte order mark.
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DatasetError(f"'{path}' is not UTF-8 text") from error
+    reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+    try:
+        header = list(reader.fieldnames or ())
+        missing = [column for column in _REQUIRED if column not in header]
+        if missing:
+            raise DatasetError(f"'{path}' has no column '{missing[0]}', only {', '.join(header) or 'none'}")
+        for row in reader:
+            line = _Line(path, reader.line_num, row)
+            # What is too much stands under the key None, what is too little is None.
+            if None in row or None in row.values():
+                raise line.error(f"the header row has {len(header)} fields, this one has not")
+            yield line
+    except csv.Error as error:
+        raise DatasetError(f"'{path}' line {reader.reader.line_num}: {error}") from error
+
+
+def _parquet_lines(path: Path) -> Iterator[_Line]:
     try:
         table = pa.parquet.read_table(path)
     except (pa.ArrowException, OSError) as error:
@@ -79,21 +116,21 @@ def _parquet_lines(path: Path) -> Iterator[Line]:
         for one in table.select(kept).columns
     ]
     for number, row in enumerate(zip(*columns, strict=True), start=1):
-        line = Line(path, number, dict.fromkeys(kept, ""))
+        line = _Line(path, number, dict.fromkeys(kept, ""))
         try:
             texts = [value_as_text(value) or "" for value in row]
         except ValueError as error:
             raise line.error(f"it holds {error}: expected text, a whole number, or true or false") from error
-        yield Line(path, number, dict(zip(kept, texts, strict=True)))
+        yield _Line(path, number, dict(zip(kept, texts, strict=True)))
 
 
-def _row(line: Line) -> LabelledFile:
-    label = label_in_one_form(line["label"])
-    for column, text in (("path", line["path"]), ("label", label)):
+def _row(line: _Line) -> LabelledFile:
+    label = label_in_one_form(line.fields["label"])
+    for column, text in (("path", line.fields["path"]), ("label", label)):
         if not text:
             raise line.error(f"it has no {column}")
     role = line.fields.get("role") or "train"
     if role not in _ROLES:
         raise line.error(f"role '{role}', expected one of {', '.join(_ROLES)}")
     super_label = label_in_one_form(line.fields.get("super_label", ""))
-    return LabelledFile(line["path"], label, role, super_label=super_label)
+    return LabelledFile(line.fields["path"], label, role, super_label=super_label)
