@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 from pydantic import BaseModel, ValidationError
-from vicinal_client.models import Answer, Job, JobProgress, Limits, Readiness
 
 from client.generate import MODELS
 from tests.client.openapi import SCHEMAS, example
 from vicinal_client import models
+from vicinal_client.models import Answer, Job, JobProgress, Limits, Readiness
 
 SCHEMA_OF = {model: SCHEMAS[schema] for schema, model in MODELS.items()}
 
