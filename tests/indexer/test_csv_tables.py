@@ -6,12 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from vicinal.indexer.csv_tables import CsvTable, read_csv
 from vicinal.indexer.errors import SourceError
-from vicinal.indexer.sources import Source, SourceOptions, read_source
+from vicinal.indexer.sources import Source
 
 WANTED = ("path", "label", "id")
 
@@ -70,15 +68,6 @@ def test_numbers_that_filters_take_for_texts_are_named(tmp_path: Path, price: st
     assert (said in str(source.remark)) == is_named
 
 
-@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=8), min_size=1, max_size=6))
-def test_every_value_comes_back(tmp_path_factory: pytest.TempPathFactory, values: list[str]) -> None:
-    """Whatever it is read as, its text is the one that was written."""
-    quoted = [f'"{one}"'.replace('"', '""')[1:-1] for one in values]
-    text = "path,x\n" + "".join(f"p,{one}\n" for one in quoted)
-    found = read(tmp_path_factory.mktemp("csv"), text).table["x"].to_pylist()
-    assert ["" if one is None else str(one).lower() for one in found] == [one.lower() for one in values]
-
-
 TEXT = 'path;label;price, EUR\n1.jpg;Café;"1,99"\n2.jpg;tea;\n'
 BOTH = [{"path": "1.jpg", "label": "Café", "price, EUR": "1,99"}]
 BOTH += [{"path": "2.jpg", "label": "tea", "price, EUR": None}]
@@ -123,34 +112,12 @@ def test_no_row_is_taken_for_the_names_where_these_are_on_the_first_line(tmp_pat
     assert found.table["path"].to_pylist() == ["1.jpg", "path", "id"]
 
 
-@pytest.mark.parametrize("name", ["Label", "LABEL", "label"])
-def test_a_label_column_in_other_letters_is_hinted_at(tmp_path: Path, name: str) -> None:
-    (tmp_path / "a.csv").write_text(f"path,{name}\n1.jpg,shoe\n")
-    remark = Source.open(tmp_path / "a.csv").remark
-    hint = f"column '{name}' gives no labels: name it by --label-column, if it holds them"
-    assert remark == (None if name == "label" else hint)
-    labels = read_source(tmp_path / "a.csv", SourceOptions(label_column=name))
-    assert [one.label for one in labels] == ["shoe"]
-
-
-@pytest.mark.parametrize("names", ["path,label,label", "path,x,x", "path, label,label", "id,id,path"])
-def test_twin_columns_are_refused(tmp_path: Path, names: str) -> None:
-    (tmp_path / "a.csv").write_text(f"{names}\n1,2,3\n")
-    with pytest.raises(SourceError, match=r"has the column '(label|x|id)' twice"):
-        read_source(tmp_path / "a.csv")
-
-
 @pytest.mark.parametrize("text", ["path,label,\n1.jpg,a,note\n", "path,label,,\n1.jpg,a,,\n2.jpg,b,note,\n"])
 def test_the_last_columns_may_have_values_and_no_name(tmp_path: Path, text: str) -> None:
     found = read(tmp_path, text)
     assert found.bad_rows == {}
     assert found.table["column 3"].to_pylist()[-1] == "note"
     assert found.table.column_names == ["path", "label", "column 3"]
-
-
-@pytest.mark.parametrize("name", ["\ufeffpath", "\u200bpath", "path\xa0", '"\ufeffpath"'])
-def test_nothing_that_one_cannot_see_is_part_of_a_name(tmp_path: Path, name: str) -> None:
-    assert read(tmp_path, f"\ufeff{name},label\n1.jpg,a\n").table.column_names == ["path", "label"]
 
 
 @pytest.mark.parametrize("size", [20, 2**20 + 7])

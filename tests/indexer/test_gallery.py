@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -15,8 +14,7 @@ import pytest
 
 from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer import Gallery, list_galleries
-from vicinal.indexer.errors import GalleryError, GalleryNotFoundError, ItemNotFoundError
-from vicinal.indexer.gallery import read_ahead
+from vicinal.indexer.errors import GalleryError, ItemNotFoundError
 from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.similarity import normalize
@@ -109,15 +107,6 @@ def test_the_number_of_a_version_that_is_gone_is_not_given_again(gallery: Galler
     assert _publish(gallery, ["a", "b", "c"], seed=3) == 4
 
 
-def test_rows_of_a_version_are_found_by_its_number_after_its_files_are_gone(gallery: Gallery) -> None:
-    _publish(gallery, ["a", "b", "c"], seed=1)
-    gallery.forget({1})
-    assert gallery.table.columns(gallery.pointer.revision_of(1), ["id"])["id"].to_pylist() == ODD_IDS
-    gallery.pointer.keep_only(())
-    with pytest.raises(GalleryNotFoundError, match="has no version 1, only 2"):
-        gallery.pointer.revision_of(1)
-
-
 @pytest.mark.parametrize(
     "name",
     [
@@ -188,15 +177,6 @@ def test_lock_is_held_across_processes_and_released_when_the_holder_is_killed(tm
         assert (gallery.path / "writer.lock").is_file()
 
 
-def test_list_names_finished_galleries_in_order(gallery: Gallery) -> None:
-    root = gallery.path.parent
-    _publish(Gallery(root / "hats"), ["a", "b", "c"])
-    (root / "unfinished" / "items.lance").mkdir(parents=True)
-    (root / "Not A Gallery").mkdir()
-    (root / "file").touch()
-    assert [found.name for found in list_galleries(root)] == ["hats", "shoes"]
-
-
 def test_a_deletion_that_died_leaves_no_half_gallery(
     live_gallery: Gallery,
     rows: Callable[..., pa.Table],
@@ -217,36 +197,3 @@ def test_a_deletion_that_died_leaves_no_half_gallery(
     live_gallery.delete()
     # The room that removals take is kept for all galleries.
     assert [path.name for path in root.iterdir()] == [".reserve"]
-
-
-@pytest.fixture
-def advised(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Names of the files that the disk was told to read."""
-    names: list[str] = []
-    monkeypatch.setattr(
-        os, "posix_fadvise", lambda file, *_: names.append(Path(f"/proc/self/fd/{file}").readlink().name)
-    )
-    return names
-
-
-def test_what_is_compared_whole_of_the_active_version_is_read_ahead(
-    gallery: Gallery, advised: list[str]
-) -> None:
-    _publish(gallery, ODD_IDS, seed=1)
-    read_ahead(gallery.path.parent)
-    assert advised == ["initial.index", "items.arrow"]
-
-
-@pytest.mark.parametrize("gone", ["active.json", "versions/1/initial.index", "versions/1"])
-def test_reading_ahead_leaves_what_is_damaged_to_whoever_opens_it(
-    gallery: Gallery, advised: list[str], gone: str
-) -> None:
-    whole = Gallery(gallery.path.with_name("whole"))
-    _publish(whole, ODD_IDS)
-    path = gallery.path / gone
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.write_bytes(b"{") if gone == "active.json" else path.unlink()
-    read_ahead(gallery.path.parent)
-    assert advised == ["initial.index", "items.arrow"]

@@ -29,10 +29,6 @@ def _photo(seed: int, side: int = 64) -> Image.Image:
     return Image.fromarray(coarse).resize((side, side), Image.Resampling.BICUBIC)
 
 
-def _plain(color: str, image_format: str = "PNG") -> Encoded:
-    return _encoded(Image.new("RGB", (32, 32), color), image_format)
-
-
 def _signature(encoded: Encoded) -> np.ndarray:
     small = Image.open(io.BytesIO(encoded)).convert("RGB").resize((SIGNATURE_SIDE, SIGNATURE_SIDE))
     return np.asarray(small, dtype=np.uint8).reshape(-1)
@@ -61,20 +57,6 @@ def test_resaved_jpeg_is_a_near_duplicate(quality: int) -> None:
     found = _examine(files)
     assert (found.n_exact_duplicates, found.n_near_duplicates) == (0, 1)
     assert found.near_duplicates == [("item 0", "item 2")]
-
-
-def test_pair_that_is_far_in_the_embedding_is_not_compared() -> None:
-    files = [_encoded(_photo(0)), _encoded(_photo(0), "JPEG")]
-    assert _examine(files, similarity=0.89).n_near_duplicates == 0
-
-
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [("white", "white"), ("gray", "black"), ("red", "darkred"), ("red", "red")],
-)
-def test_blank_pictures_are_not_near_duplicates(first: str, second: str) -> None:
-    """Plain pictures differ in nothing that correlates, whatever their color."""
-    assert _examine([_plain(first), _plain(second, "BMP")]).n_near_duplicates == 0
 
 
 def test_duplicates_of_another_label_conflict() -> None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import posixpath
 from typing import Any
-from urllib.parse import unquote
 
 import pytest
 from hypothesis import given
@@ -42,20 +39,6 @@ def test_ids_that_cannot_be_read_again_are_refused_on_one_line(item_id: str) -> 
 def test_ids_that_shorten_an_address_are_refused(item_id: str) -> None:
     with pytest.raises(ItemRefusedError, match="holds the segment"):
         checked_id(item_id)
-
-
-@given(st.lists(st.sampled_from([".", "..", "/", "\\", "a", "%2e", "%2F", "%5c", "%25", ""])).map("".join))
-def test_an_id_that_is_taken_stays_below_its_gallery_in_every_client(item_id: str) -> None:
-    try:
-        checked_id(item_id)
-    except ItemRefusedError:
-        return
-    base, spellings = "/v1/galleries/g/items/", [item_id]
-    # Whoever decodes it once or twice, as proxies do, or takes a backslash for a slash, as browsers do.
-    for _ in range(3):
-        spellings += [unquote(spellings[-1])]
-    for one in spellings:
-        assert posixpath.normpath(base + one.replace("\\", "/") + "/x").startswith(base.rstrip("/"))
 
 
 @pytest.mark.parametrize(
@@ -119,14 +102,6 @@ def test_what_is_not_refused_is_served_as_it_was(metadata: dict[str, Any]) -> No
     except ItemRefusedError:
         return
     assert served_metadata(text) == metadata
-
-
-def test_what_was_stored_too_deep_is_cut_and_says_so() -> None:
-    served = served_metadata(json.dumps({"price": 5, **nested(256)}))
-    assert served["price"] == 5
-    assert served["_truncated"] == "these metadata are nested more than 32 deep"
-    served.pop("_truncated")
-    checked_metadata(served, "a")
 
 
 @pytest.mark.parametrize("uri", ["a\0b", "/photos/\0.jpg", "\0", "a/b\0"])

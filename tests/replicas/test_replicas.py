@@ -28,7 +28,7 @@ from tests.replicas.driver import (
     nearest,
 )
 from tests.replicas.hosts import Network
-from tests.replicas.programs import KEY, Replica, Store
+from tests.replicas.programs import Replica, Store
 from tests.service.redis_server import RedisServer
 from tests.waiting import wait_for_job, wait_until
 
@@ -73,21 +73,6 @@ def test_what_one_takes_all_find(make_replicas: MakeReplicas, tmp_path: Path, ki
     for one in replicas:
         wait_until(lambda one=one: nearest(one, "of 1") != "of 1")
     assert sorted(items_of(replicas[0])) == [("of 0", "patched"), ("of 2", "new")]
-
-
-def test_a_new_replica_gets_all_that_is_there(make_replicas: MakeReplicas) -> None:
-    first, second = make_replicas(2)
-    started([first])
-    assert add(first, "early", "new").is_success
-    second.serve()
-    assert nearest(second, "early") == "early"
-    # Keys are the home's, too.
-    key = first.run("keys", "create", "shop", "--scope", "search").split("vic_")[1].split()[0]
-    wait_until(lambda: second.http.get(URL, headers={"X-API-Key": f"vic_{key}"}).is_success)
-    first.kill()
-    assert add(second, "late", "new").is_success
-    first.serve()
-    assert nearest(first, "late") == "late"
 
 
 def write_versions(folder: Path) -> list[Path]:
@@ -185,34 +170,6 @@ def test_one_that_was_stopped_in_the_middle_of_a_commit_does_not_write_when_it_w
 def is_stopped(replica: Replica) -> bool:
     process = (replica.folder / "serve.pid").read_text()
     return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "T"
-
-
-def test_searches_go_on_without_the_home_and_changes_are_refused(
-    make_replicas: MakeReplicas, network: Network, store: Store
-) -> None:
-    (replica,) = started(make_replicas(1))
-    assert add(replica, "before", "new").is_success
-    replica.host.cut(network.store)
-    answer = add(replica, "lost", "new")
-    assert (answer.status_code, answer.json()["type"]) == (503, "urn:vicinal:problem:home-away")
-    assert int(answer.headers["Retry-After"]) > 0
-    assert nearest(replica, "before") == "before"
-    wait_until(lambda: replica.http.get("/readyz").json()["degraded"])
-    ready = replica.http.get("/readyz")
-    assert ready.status_code == 200
-    assert "behind its home" in ready.json()["degraded"][0]
-    assert ready.json()["home"]["seconds_behind"] > 0
-    assert b"vicinal_home_behind_seconds" in replica.http.get("/metrics").content
-    told = ready.text + answer.text + replica.log()
-    assert not [secret for secret in (KEY, store.variables["AWS_SECRET_ACCESS_KEY"]) if secret in told]
-    # Started anew it serves what it holds.
-    replica.kill()
-    replica.serve()
-    assert nearest(replica, "before") == "before"
-    replica.host.heal()
-    wait_until(lambda: add(replica, "after", "new").is_success)
-    wait_until(lambda: not replica.http.get("/readyz").json()["degraded"])
-    assert sorted(one for one, _ in items_of(replica)) == ["after", "before"]
 
 
 def test_a_job_works_wherever_it_is_taken(make_replicas: MakeReplicas, tmp_path: Path) -> None:

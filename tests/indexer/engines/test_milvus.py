@@ -105,21 +105,6 @@ def test_a_graph_finds_the_nearest_as_far_as_it_was_measured(milvus_server: Milv
         asked.close()
 
 
-def test_collections_have_names_sizes_and_an_end(engine: MilvusEngine, table: tuple[str, np.ndarray]) -> None:
-    engine.build("alone_other_1", unit(5, 4), items(5), no_progress)
-    assert engine.names("alone_") == ["alone_other_1", "alone_small_1"]
-    assert engine.names("alone_o") == ["alone_other_1"]
-    told = engine.describe("alone_other_1")
-    assert (told.server, told.n_rows) == ("Milvus 2.3.5-lite", 5)
-    engine.drop("alone_other_1")
-    engine.drop("alone_other_1")
-    assert engine.names("alone_o") == []
-    with pytest.raises(EngineTableError, match="does not have the collection of this version"):
-        engine.search("alone_other_1", unit(1, 0), 3, 3)
-    with pytest.raises(EngineTableError, match="does not have the collection"):
-        engine.describe("alone_other_1")
-
-
 def test_a_build_that_fails_leaves_no_collection(engine: MilvusEngine) -> None:
     def stop(*_: object) -> None:
         raise RuntimeError("stopped")
@@ -127,23 +112,6 @@ def test_a_build_that_fails_leaves_no_collection(engine: MilvusEngine) -> None:
     with pytest.raises(RuntimeError, match="stopped"):
         engine.build("alone_broken_1", unit(5, 4), items(5), stop)
     assert engine.names("alone_broken") == []
-
-
-def test_a_collection_that_was_released_is_loaded_again(
-    engine: MilvusEngine, table: tuple[str, np.ndarray]
-) -> None:
-    engine._connection._client.release_collection(table[0])
-    with pytest.raises(EngineAwayError, match="Milvus is still loading this version") as caught:
-        engine.search(table[0], unit(1, 0), 3, 3)
-    assert caught.value.is_slow
-
-    def is_back() -> bool:
-        try:
-            return engine.search(table[0], unit(1, 0), 3, 3).min() >= 0
-        except EngineAwayError:
-            return False
-
-    wait_until(is_back)
 
 
 @pytest.mark.parametrize(

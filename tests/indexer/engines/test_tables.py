@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import io
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.indexer.conftest import BUNDLE, make_rows, publish_rows
+from tests.indexer.conftest import make_rows, publish_rows
 from tests.indexer.engines.fakes import ExactEngine, engine_of
-from tests.waiting import wait_until
 from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.engines import Engine
-from vicinal.indexer.errors import EngineAwayError, EngineError, EngineTableError
+from vicinal.indexer.errors import EngineAwayError, EngineTableError
 from vicinal.indexer.filters import Filter
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.jobs.changes import Patch, add_items, patch_items, remove_items
+from vicinal.indexer.jobs.changes import Patch, patch_items, remove_items
 from vicinal.indexer.jobs.compaction import compact
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.transfer.archive import export_gallery, import_gallery
-from vicinal.indexer.transfer.moving import copy_gallery, rename_gallery
+from vicinal.indexer.transfer.moving import copy_gallery
 
 N = 60
 Unit = Callable[..., FloatArray]
@@ -102,27 +100,6 @@ def test_a_gallery_is_not_deleted_while_its_engine_does_not_answer(
     assert (engine.tables, gallery.path.exists()) == ({}, False)
 
 
-def test_a_gallery_whose_engine_is_gone_for_good_can_be_deleted(
-    gallery: Gallery, caplog: pytest.LogCaptureFixture
-) -> None:
-    Gallery(gallery.path).delete()
-    assert not gallery.path.exists()
-    assert "has no address" in caplog.text
-
-
-def test_tables_that_killed_builds_have_left_go_with_the_next_build_once_they_are_old(
-    gallery: Gallery, engine: ExactEngine, unit: Unit
-) -> None:
-    old, prefix = int(time.time()) - 2 * 86_400, gallery.tables.prefix
-    left = [f"{prefix}7_initial_{old:x}_aa", f"{prefix}7_initial_{int(time.time()):x}_bb"]
-    others = f"vicinal_{'0' * 16}_7_initial_{old:x}_cc"
-    for name in (*left, others):
-        engine.tables[name] = (unit(1), gallery.snapshot().item_table)
-    before = set(engine.tables)
-    publish(gallery, unit)
-    assert before - set(engine.tables) == {left[0]}
-
-
 def test_a_table_goes_with_the_next_build_once_its_builder_is_dead(
     gallery: Gallery, engine: ExactEngine, unit: Unit
 ) -> None:
@@ -153,42 +130,6 @@ def test_a_version_that_cannot_be_written_leaves_no_table(
     assert engine.tables == before
 
 
-@pytest.mark.slow
-def test_a_build_that_its_engine_broke_off_leaves_no_table_once_it_answers_again(
-    gallery: Gallery, engine: ExactEngine, unit: Unit, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before, found = dict(engine.tables), nearest(gallery, unit)
-    build = engine.build
-
-    def break_off(*arguments: object) -> None:
-        build(*arguments)  # type: ignore[arg-type]
-        raise EngineAwayError("it is away")
-
-    def away(_name: str) -> None:
-        raise EngineAwayError("it is away")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(engine, "build", break_off)
-        patch.setattr(engine, "drop", away)
-        with pytest.raises(EngineAwayError):
-            publish(gallery, unit)
-        # It is searched again, and does not let it go yet.
-        assert nearest(gallery, unit) == found
-        assert len(engine.tables) == 2
-    wait_until(lambda: engine.tables == before)
-
-
-def test_what_is_added_waits_for_no_engine(gallery: Gallery, engine: ExactEngine, unit: Unit) -> None:
-    reader, rows = GalleryReader(gallery), make_rows(["new"], unit(1, seed=9))
-    engine.failures = [EngineAwayError("it is away")]
-    add_items(reader, rows, bundle=BUNDLE)
-    view = reader.view()
-    assert N in nearest(gallery, unit)
-    # Its own neighbors are those that the engine would have found.
-    expected = np.argsort(-(unit(N) @ unit(1, seed=9)[0]))[:5].tolist()
-    assert view.neighbor_positions(np.array([N]))[0, :5].tolist() == expected
-
-
 def test_a_copy_has_tables_of_its_own_and_shares_and_removes_none(
     gallery: Gallery, engine: ExactEngine, unit: Unit
 ) -> None:
@@ -205,13 +146,6 @@ def test_a_copy_has_tables_of_its_own_and_shares_and_removes_none(
     assert nearest(again, unit) == nearest(copy_gallery(again, "third"), unit)
 
 
-def test_a_renamed_gallery_keeps_its_tables(gallery: Gallery, engine: ExactEngine, unit: Unit) -> None:
-    before, found = list(engine.tables), nearest(gallery, unit)
-    renamed = rename_gallery(gallery, "boots")
-    assert (nearest(renamed, unit), list(engine.tables)) == (found, before)
-    assert renamed.mend_tables() == 0
-
-
 def test_an_archive_has_neither_the_address_nor_the_tables_of_its_gallery(
     gallery: Gallery, engine: ExactEngine, asked: Engine, unit: Unit, tmp_path: Path
 ) -> None:
@@ -224,23 +158,6 @@ def test_an_archive_has_neither_the_address_nor_the_tables_of_its_gallery(
     (made,) = set(engine.tables) - before
     assert made.startswith(imported.tables.prefix)
     imported.delete()
-    assert set(engine.tables) == before
-
-
-def test_an_archive_can_be_imported_where_the_engine_has_no_address(
-    gallery: Gallery, engine: ExactEngine, asked: Engine, unit: Unit, tmp_path: Path
-) -> None:
-    """Searches say what is missing, and another index can be made."""
-    stream, before = io.BytesIO(), set(engine.tables)
-    export_gallery(gallery, stream)
-    stream.seek(0)
-    imported, _ = import_gallery(tmp_path / "elsewhere", stream)
-    with pytest.raises(EngineTableError, match="was copied, and has no table of its own yet"):
-        nearest(imported, unit)
-    with pytest.raises(EngineError, match="set VICINAL_MILVUS_URL"):
-        imported.mend_tables()
-    publish_rows(imported, make_rows([str(i) for i in range(N)], unit(N)), index="Flat")
-    assert nearest(imported, unit) == nearest(gallery, unit)
     assert set(engine.tables) == before
 
 
@@ -263,17 +180,6 @@ def test_a_table_that_its_engine_lost_or_cut_is_made_again(
     assert gallery.mend_tables() == 1
     assert (nearest(gallery, unit), len(engine.tables)) == (expected, 1)
     GalleryReader(gallery).view().snapshot.check()
-
-
-def test_damaged_files_are_made_again_with_a_table_of_their_own(
-    gallery: Gallery, engine: ExactEngine, unit: Unit
-) -> None:
-    expected, (before,) = nearest(gallery, unit), engine.tables
-    (gallery.snapshot_path(1) / "embeddings.npy").write_bytes(b"")
-    gallery.reports.save(1, {"index": "milvus"})
-    assert nearest(gallery, unit) == expected
-    (after,) = engine.tables
-    assert after != before
 
 
 def test_patched_items_are_found_by_what_they_are_now(

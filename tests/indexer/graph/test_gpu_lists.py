@@ -10,7 +10,7 @@ from tests.stand_in_gpus import StandInGpus, stand_in_gpus
 from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.errors import IndexDeviceError
 from vicinal.indexer.graph import gpu, neighbor_graph
-from vicinal.indexer.graph.gpu import WORK_BYTES, gpu_candidates
+from vicinal.indexer.graph.gpu import WORK_BYTES
 from vicinal.indexer.graph.neighbor_graph import NeighborGraph, build_neighbor_graph
 from vicinal.models.similarity import normalize
 
@@ -51,13 +51,6 @@ def test_all_pairs_are_compared_on_the_gpu_and_scored_on_the_processor(embedding
     assert gpus.compared == [(1, 512, N), (1, 512, N), (1, 476, N)]
 
 
-def test_items_that_do_not_fit_come_in_parts_of_one_size(embeddings: FloatArray) -> None:
-    """Room for 1,481: the other 19 alone would be fewer than are asked for."""
-    with stand_in_gpus([WORK_BYTES + 2 * 400 * QUERY]) as gpus:
-        assert_is_of_processor(built(embeddings, "cuda"), embeddings)
-    assert gpus.compared == [(0, 100, 750)] * 15
-
-
 def fail_with(gpus: StandInGpus, reason: str) -> None:
     def fails() -> None:
         raise RuntimeError(reason)
@@ -87,18 +80,6 @@ def test_what_has_no_room_is_said_before_anything_is_sent(
     assert len(said_by(caplog, gpu.__name__)) == 1
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("_FEWEST", N + 1), ("_MOST_PRODUCTS", 1e6), ("MOST_NEIGHBORS", FETCHED - 1)]
-)
-def test_what_a_gpu_is_no_gain_for_is_the_processor_s(
-    embeddings: FloatArray, monkeypatch: pytest.MonkeyPatch, name: str, value: float
-) -> None:
-    monkeypatch.setattr(gpu, name, value)
-    with stand_in_gpus([2**30]) as gpus:
-        assert_is_of_processor(built(embeddings, "cuda"), embeddings)
-    assert gpus.compared == []
-
-
 def test_galleries_that_the_processor_takes_cells_for_are_exact_on_a_gpu(
     embeddings: FloatArray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,15 +90,3 @@ def test_galleries_that_the_processor_takes_cells_for_are_exact_on_a_gpu(
     assert np.array_equal(graph.ids, expected.ids)
     # Negative control: cells miss some.
     assert not np.array_equal(build_neighbor_graph(embeddings, K).ids, expected.ids)
-
-
-@pytest.mark.parametrize(
-    ("n", "dim", "is_on_gpu"), [(1_000_000, 512, True), (1_500_000, 512, True), (3_000_000, 512, False)]
-)
-def test_the_estimate_takes_a_million_items_and_leaves_three(
-    monkeypatch: pytest.MonkeyPatch, n: int, dim: int, *, is_on_gpu: bool
-) -> None:
-    rows = np.broadcast_to(np.float32(0), (n, dim))
-    monkeypatch.setattr(gpu, "_compared", lambda *_: np.zeros(0, np.int32))
-    with stand_in_gpus([2**33]):
-        assert (gpu_candidates(rows, 41, "auto") is not None) == is_on_gpu

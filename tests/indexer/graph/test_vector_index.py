@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 
 import faiss
@@ -12,16 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.disks import short_files
 from vicinal.calibration.arrays import FloatArray
-from vicinal.indexer.errors import GalleryError, StorageError
+from vicinal.indexer.errors import GalleryError
 from vicinal.indexer.graph import vector_index
 from vicinal.indexer.graph.vector_index import (
     FLAT_LIMIT,
     FaissIndex,
     automatic_factories,
     check_factory,
-    n_threads,
     products_at,
     shared_out,
 )
@@ -223,19 +220,6 @@ def test_parts_are_shared_out_in_order_and_errors_come_through() -> None:
         shared_out(lambda part: 1 // part, [2, 1, 0])
 
 
-def test_what_was_shared_out_is_not_shared_out_again() -> None:
-    faiss.omp_set_num_threads(3)
-    try:
-        assert n_threads() == 3
-        inside = shared_out(
-            lambda _: (n_threads(), shared_out(lambda _: threading.get_ident(), [0, 1])), [0, 1]
-        )
-    finally:
-        faiss.omp_set_num_threads(1)
-    assert [(n, len(set(threads))) for n, threads in inside] == [(1, 1), (1, 1)]
-    assert threading.get_ident() not in {thread for _, threads in inside for thread in threads}
-
-
 def test_products_are_those_of_the_rows_that_are_named(embeddings: FloatArray, tmp_path: Path) -> None:
     np.save(tmp_path / "rows.npy", embeddings)
     rows = np.load(tmp_path / "rows.npy", mmap_mode="r")
@@ -243,15 +227,6 @@ def test_products_are_those_of_the_rows_that_are_named(embeddings: FloatArray, t
     found = products_at(embeddings[[5, 6]], rows, positions)
     expected = np.einsum("bd,bwd->bw", embeddings[[5, 6]], embeddings[positions])
     assert found == pytest.approx(np.where(positions < 0, -np.inf, expected), abs=1e-6)
-
-
-def test_search_leaves_the_threads_of_faiss_as_they_were(index: FaissIndex, embeddings: FloatArray) -> None:
-    faiss.omp_set_num_threads(3)
-    try:
-        index.search(embeddings[:40], 5)
-        assert faiss.omp_get_max_threads() == 3
-    finally:
-        faiss.omp_set_num_threads(1)
 
 
 @pytest.mark.parametrize(
@@ -298,25 +273,3 @@ def test_no_order_of_codes_is_found_for_a_search_that_is_not_made(
     # Faiss itself would find one.
     plain = faiss.index_factory(embeddings.shape[1], factory)
     assert [faiss.downcast_index(one).do_polysemous_training for one in (built, plain)] == [False, True]
-
-
-@pytest.mark.parametrize("n_items", [1, 10_001, 1_000_000, 100_000_000])
-def test_what_auto_stands_for_is_allowed(n_items: int) -> None:
-    for dim in (3, 64, 512):
-        for factory in automatic_factories(n_items, dim):
-            check_factory(factory, dim)
-
-
-def test_missing_file_is_refused(index: FaissIndex, tmp_path: Path) -> None:
-    path = tmp_path / "absent.index"
-    index.save(path)
-    seal = FileSeal.of(path)
-    path.unlink()
-    with pytest.raises(GalleryError, match=r"absent\.index' is missing or damaged"):
-        FaissIndex.open(path, index.spec, index.candidates, seal)
-
-
-@pytest.mark.parametrize("longest", [0, 1, 25, 31, 45, 4096])
-def test_an_index_that_finds_no_room_is_an_error(index: FaissIndex, tmp_path: Path, longest: int) -> None:
-    with short_files(longest), pytest.raises(StorageError, match=r"full\.index' cannot be written"):
-        index.save(tmp_path / "full.index")

@@ -35,17 +35,6 @@ def test_time_and_camera_are_read(form: str) -> None:
     assert read_capture(encoded) == Capture(datetime(2026, 11, 2, 14, 3, 22), "Acme One 77")
 
 
-@pytest.mark.parametrize("text", ["", "0000:00:00 00:00:00", "2026:13:40 99:99:99", "yesterday"])
-def test_a_time_that_is_none_is_left_out(text: str) -> None:
-    assert read_capture(photo({ORIGINAL: text})) == Capture()
-
-
-def test_the_name_of_a_camera_is_short_and_one_line() -> None:
-    encoded = photo({}, {ExifTags.Base.Make: "A\n" * 500})
-    camera = read_capture(encoded).camera
-    assert (len(camera), "\n" in camera) == (100, False)
-
-
 @pytest.mark.filterwarnings("ignore::UserWarning")  # Pillow says of some damage that it reads on
 @given(at=st.integers(0, 400), byte=st.integers(0, 255))
 def test_damaged_exif_never_raises(at: int, byte: int) -> None:

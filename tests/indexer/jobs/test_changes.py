@@ -20,8 +20,6 @@ from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.errors import (
     BundleMismatchError,
     GalleryBusyError,
-    GalleryNotFoundError,
-    ItemNotFoundError,
 )
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs import changes
@@ -69,24 +67,11 @@ def test_a_view_that_is_held_keeps_its_state(reader: GalleryReader, rows: Rows, 
     assert (ids_of(held), held.vectors(np.arange(held.n_positions)).tobytes()) == before
 
 
-@pytest.mark.parametrize("wanted", [["absent"], ["7", "absent"], ["7", ""]])
-def test_removing_an_unknown_item_removes_nothing(reader: GalleryReader, wanted: list[str]) -> None:
-    with pytest.raises(ItemNotFoundError):
-        remove_items(reader, wanted)
-    assert len(reader.view()) == 40
-
-
 def test_a_patch_replaces_the_label_and_merges_the_metadata(reader: GalleryReader) -> None:
     patch = Patch(label="boots", metadata={"price": 9.5, "color": None, "size": {"eu": 42}})
     assert patch_items(reader, {"7": patch}).n_patched == 1
     item = reader.view().items([reader.view().position("7")])[0]
     assert (item["label"], item["metadata"]) == ("boots", {"price": 9.5, "size": {"eu": 42}})
-
-
-def test_patching_an_unknown_item_patches_nothing(reader: GalleryReader) -> None:
-    with pytest.raises(ItemNotFoundError, match="absent"):
-        patch_items(reader, {"7": Patch(label="boots"), "absent": Patch()})
-    assert reader.view().items([7])[0]["label"] == "class 3"
 
 
 @settings(max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -132,27 +117,9 @@ def test_staleness_is_the_share_of_changed_items(reader: GalleryReader, rows: Ro
     assert reader.view().graph_staleness == pytest.approx(1 - 37 / 40)
 
 
-def test_labels_are_counted_through_every_kind_of_change(
-    reader: GalleryReader, rows: Rows, unit: Unit
-) -> None:
-    remove_items(reader, [str(i) for i in range(0, 40, 4)])
-    assert reader.view().n_labels == 3
-    add_items(reader, rows(["a", "b"], unit(2, seed=9), labels=["boots", None]), bundle=BUNDLE)
-    assert reader.view().n_labels == 4
-    patch_items(reader, {"a": Patch(label="class 1"), "b": Patch(label="class 0")})
-    assert reader.view().n_labels == 4
-
-
 def test_items_of_another_bundle_are_refused(reader: GalleryReader, rows: Rows, unit: Unit) -> None:
     with pytest.raises(BundleMismatchError, match="fedcba9876543210"):
         add_items(reader, rows(["new"], unit(1)), bundle="fedcba9876543210")
-
-
-def test_a_change_of_a_deleted_gallery_is_refused(reader: GalleryReader, rows: Rows, unit: Unit) -> None:
-    reader.view()
-    reader.gallery.delete()
-    with pytest.raises(GalleryNotFoundError):
-        add_items(reader, rows(["new"], unit(1)), bundle=BUNDLE)
 
 
 def test_a_change_waits_for_the_writer_before_it_and_gives_up_in_the_end(
@@ -209,18 +176,6 @@ def test_no_reader_ever_sees_half_of_a_change(reader: GalleryReader, rows: Rows,
         reading.result()
     assert {len(set(pair)) for pair in seen} == {1}
     assert len(set(seen)) > 1
-
-
-def test_many_small_changes_leave_few_files(
-    reader: GalleryReader, rows: Rows, unit: Unit, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(changes, "_MOST_SMALL_FILES", 5)
-    for turn in range(12):
-        add_items(reader, rows([f"new {turn}"], unit(1, seed=turn)), bundle=BUNDLE)
-    assert reader.gallery.table.n_small_files(reader.view().revision) <= 6
-    fresh = GalleryReader(Gallery(reader.gallery.path)).view()
-    assert ids_of(reader.view()) == ids_of(fresh)
-    assert _state(reader.view()) == _state(fresh)
 
 
 @pytest.mark.slow

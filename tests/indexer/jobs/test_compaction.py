@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from vicinal.calibration.arrays import FloatArray
-from vicinal.indexer.errors import GalleryBusyError, StorageError
+from vicinal.indexer.errors import GalleryBusyError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs import compaction
 from vicinal.indexer.jobs.changes import Patch, add_items, patch_items, remove_items
@@ -108,42 +108,6 @@ def test_a_version_that_was_activated_meanwhile_stays(
         compact(reader)
     assert gallery.versions() == [first]
     assert [one["id"] for one in items_of(reader.view())] == [str(i) for i in range(40)]
-
-
-def test_only_one_compaction_runs_at_a_time(reader: GalleryReader) -> None:
-    with reader.gallery.compacting(), pytest.raises(GalleryBusyError, match="being compacted"):
-        compact(GalleryReader(Gallery(reader.gallery.path)))
-
-
-def test_a_failure_leaves_the_gallery_as_it_was(
-    reader: GalleryReader, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before, versions = items_of(reader.view()), reader.gallery.versions()
-
-    def fail(*_arguments: object, **_options: object) -> None:
-        raise OSError("disk full")
-
-    monkeypatch.setattr(compaction, "write_snapshot", fail)
-    with pytest.raises(StorageError, match="disk full"):
-        compact(reader)
-    assert (items_of(reader.view()), reader.gallery.versions()) == (before, versions)
-    assert not list((reader.gallery.path / "versions").glob("*.partial"))
-
-
-@pytest.mark.parametrize(("before", "after"), [("Flat", "Flat"), ("SQ8", "SQ8"), ("graph", "HNSW16,SQ8")])
-def test_an_index_that_was_chosen_by_hand_stays(
-    live_gallery: Gallery,
-    publish: Callable[..., int],
-    rows: Rows,
-    unit: Unit,
-    before: str,
-    after: str,
-) -> None:
-    publish(live_gallery, rows([str(i) for i in range(40)], unit(40)), index=before)
-    reader = GalleryReader(live_gallery)
-    remove_items(reader, ["0"])
-    compact(reader)
-    assert reader.view().snapshot.index.spec == after
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +13,13 @@ import pytest
 from tests.conftest import write_tiny_bundle
 from tests.indexer.pictures import write_picture
 from vicinal.indexer import Gallery, SourceItem, index_items
-from vicinal.indexer.errors import GalleryBusyError, GalleryError
+from vicinal.indexer.errors import GalleryError
 from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph
 from vicinal.indexer.jobs.changes import Patch, add_items, patch_items, remove_items
 from vicinal.indexer.jobs.compaction import compact
 from vicinal.indexer.jobs.embedding_run import RunOptions
 from vicinal.indexer.jobs.index_job import IndexJob
 from vicinal.indexer.jobs.preparation import as_rows, prepare_item
-from vicinal.indexer.jobs.retention import RetentionPolicy, prune
 from vicinal.indexer.jobs.staging import Staging
 from vicinal.indexer.jobs.sync.plan import IndexPlan, IndexResult
 from vicinal.indexer.reader import GalleryReader
@@ -168,14 +166,6 @@ def test_wherever_an_attempt_dies_the_old_version_is_searched_and_the_next_attem
     assert uris(gallery) == {**held, **{item.id: str(item.path) for item in items[:15]}}
 
 
-def test_an_attempt_after_the_last_step_gives_the_same_version(
-    gallery: Gallery, rebuild: Callable[..., IndexResult], items: list[SourceItem]
-) -> None:
-    """The worker died after the activation, before it could say so."""
-    first = rebuild(items)
-    assert rebuild(items, die_at("embed")) == first
-
-
 def test_rows_of_another_bundle_are_not_gone_on_with(
     gallery: Gallery,
     rebuild: Callable[..., IndexResult],
@@ -187,13 +177,6 @@ def test_rows_of_another_bundle_are_not_gone_on_with(
     rebuild(items, with_embedder=other_embedder)
     assert gallery.snapshot().manifest.dim == other_embedder.bundle.dim
     assert len(labels(gallery)) == N
-
-
-def test_two_processes_do_not_build_the_same_job(
-    gallery: Gallery, rebuild: Callable[..., IndexResult], items: list[SourceItem]
-) -> None:
-    with Staging(gallery, "job").held(), pytest.raises(GalleryBusyError, match="another process"):
-        rebuild(items)
 
 
 def test_the_gallery_s_own_items_are_indexed_anew_without_their_files(
@@ -297,20 +280,6 @@ def test_a_version_is_not_activated_over_one_that_was_indexed_meanwhile(
     assert {*uris(gallery).values()} == taken
 
 
-def test_files_that_must_not_be_read_are_left_out_with_the_reason(
-    gallery: Gallery, rebuild: Callable[..., IndexResult], items: list[SourceItem]
-) -> None:
-    before = uris(gallery)
-    result = rebuild(items, refuse=lambda path: "it lies elsewhere" if path.stem in ("1", "2") else None)
-    failures = gallery.reports.of(result.version)["failures"]
-    assert [(one["id"], one["reason"]) for one in failures] == [
-        ("item 1", "it lies elsewhere"),
-        ("item 2", "it lies elsewhere"),
-    ]
-    assert (result.n_items, result.n_failed, result.n_embedded) == (N, 2, N - 2)
-    assert [uris(gallery)[name] for name in ("item 1", "item 2")] == [before["item 1"], before["item 2"]]
-
-
 def test_a_gallery_that_is_deleted_meanwhile_stays_deleted(
     gallery: Gallery, rebuild: Callable[..., IndexResult], items: list[SourceItem]
 ) -> None:
@@ -386,29 +355,3 @@ def test_an_attempt_after_a_roll_back_mixes_nothing(
     assert rebuild(None).is_active
     assert labels(gallery) == before
     assert ("item 2" in before, before["item 3"]) == (True, "label 3")
-
-
-def test_a_first_commit_that_was_cut_short_is_made_again(
-    gallery: Gallery, items: list[SourceItem], rebuild: Callable[..., IndexResult]
-) -> None:
-    """Lance writes rows before the version that holds them."""
-    data = gallery.path / "staging" / "job" / "rows.lance" / "data"
-    data.mkdir(parents=True)
-    (data / "half.lance").write_bytes(b"half")
-    assert rebuild(items).is_active
-
-
-def test_rows_that_a_job_is_reading_are_not_cleaned_up(
-    gallery: Gallery, rebuild: Callable[..., IndexResult], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A large gallery takes longer to read than old revisions are left to readers."""
-    monkeypatch.setattr("vicinal.indexer.jobs.sync.held_rows._BATCH", 6)
-    for name in ("item 18", "item 19"):
-        patch_items(GalleryReader(gallery), {name: Patch(label="patched")})
-
-    def clean() -> None:
-        # Small files of changes are merged, and then nothing but the job needs them.
-        prune(gallery, RetentionPolicy(versions=1, days=0.0), grace=timedelta(0))
-
-    assert rebuild(None, once(clean, "embed")).is_active
-    assert labels(gallery)["item 19"] == "patched"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
@@ -19,7 +18,6 @@ from vicinal.indexer.jobs.sync.plan import IndexResult
 from vicinal.indexer.reader import GalleryReader
 from vicinal.models.bundle import ModelBundle, space_manifest
 from vicinal.models.embedder import Embedder, SpaceEmbedder
-from vicinal.models.similarity import normalize
 
 N, DIM = 30, 8
 
@@ -58,16 +56,6 @@ def contents(gallery: Gallery) -> dict[str, str | None]:
     view = GalleryReader(gallery).view()
     positions = np.arange(view.n_positions)
     return {item["id"]: item["label"] for item in view.items(positions[~view.is_dead(positions)])}
-
-
-def test_items_are_the_rows_of_the_file_in_order(indexed: Gallery, path: Path) -> None:
-    rows, snapshot = parquet.read_table(path), indexed.snapshot()
-    assert list(contents(indexed).items()) == list(
-        zip(rows["id"].to_pylist(), rows["label"].to_pylist(), strict=True)
-    )
-    expected = normalize(np.stack(rows["embedding"].to_pylist()))
-    np.testing.assert_array_equal(np.asarray(snapshot.embeddings), expected)
-    assert snapshot.items(np.array([3]))[0]["metadata"] == {"price": 3}
 
 
 def test_items_have_no_image_and_the_digest_of_their_embedding(indexed: Gallery) -> None:
@@ -161,25 +149,3 @@ def test_images_and_ready_embeddings_are_not_mixed(
     with pytest.raises(SpaceMismatchError, match="images embedded by bundle 'tiny', not ready 8-d"):
         index_items(pictures, EmbeddingSource.open(path), space(pictures))
     assert pictures.space is None
-
-
-def test_a_space_that_a_stopped_run_left_binds_nobody(gallery: Gallery, path: Path) -> None:
-    gallery.keep_space(ModelBundle(gallery.space_path, space_manifest("siglip", 4)))
-    assert gallery.space is None
-    index_items(gallery, EmbeddingSource.open(path), space(gallery))
-    assert gallery.space == space_manifest("clip", DIM)
-
-
-def test_a_refiner_is_kept_beside_the_space_and_never_written_again(
-    gallery: Gallery, path: Path, refined_space: Callable[..., ModelBundle], tmp_path: Path
-) -> None:
-    bundles = [refined_space("clip", DIM, tmp_path / str(seed), seed=seed) for seed in range(2)]
-    for bundle in bundles:
-        index_items(gallery, EmbeddingSource.open(path), SpaceEmbedder(bundle, gallery.name))
-        assert gallery.refiner == gallery.snapshot().manifest.refiner == bundle.refiner_fingerprint
-    assert ModelBundle.open(gallery.space_path).manifest == space_manifest("clip", DIM)
-    kept = [ModelBundle.open(gallery.bundle_path(bundle.refiner_fingerprint)) for bundle in bundles]
-    assert [one.manifest for one in kept] == [bundle.manifest for bundle in bundles]
-    written = (kept[0].path / "bundle.json").stat().st_mtime_ns
-    gallery.keep_space(bundles[0])
-    assert (kept[0].path / "bundle.json").stat().st_mtime_ns == written

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import io
-import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,9 +16,8 @@ from PIL import Image
 from tests.indexer.pictures import write_picture
 from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer import Gallery, SourceItem, index_items, read_source
-from vicinal.indexer.errors import BuildError, GalleryError
+from vicinal.indexer.errors import BuildError
 from vicinal.indexer.jobs.preparation import THUMBNAIL_SIDE, make_thumbnail
-from vicinal.indexer.jobs.staging import Staging
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
 from vicinal.models.progress import OnProgress
@@ -39,18 +37,6 @@ def gallery(tmp_path: Path) -> Gallery:
 
 def _images(root: Path, n: int) -> list[SourceItem]:
     return [SourceItem(f"item {i}", write_picture(root / f"{i}.png", seed=i)) for i in range(n)]
-
-
-def _text(path: Path) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("no image", encoding="utf-8")
-    return path
-
-
-def _truncated(path: Path) -> Path:
-    content = write_picture(path, seed=77, size=(200, 200)).read_bytes()
-    path.write_bytes(content[: len(content) * 3 // 4])
-    return path
 
 
 def _class_folders(root: Path) -> Path:
@@ -77,43 +63,10 @@ def built(folder: Path, embedder: Embedder, tmp_path_factory: pytest.TempPathFac
     return {"result": result, "gallery": gallery, "progress": seen, "items": items}
 
 
-def test_every_image_is_in_the_gallery_in_source_order(built: dict[str, Any]) -> None:
-    snapshot, items = built["gallery"].snapshot(), built["items"]
-    assert len(items) == 25
-    assert [(row["id"], row["label"], row["uri"]) for row in snapshot.items(range(25))] == [
-        (item.id, item.label, str(item.path)) for item in items
-    ]
-
-
 def test_embeddings_are_those_of_each_image_alone(built: dict[str, Any], embedder: Embedder) -> None:
     embeddings = built["gallery"].snapshot().embeddings
     alone = np.concatenate([embedder.embed([item.path]) for item in built["items"]])
     assert embeddings == pytest.approx(alone, abs=1e-6)
-
-
-def test_stages_come_in_order_and_end_at_their_total(built: dict[str, Any]) -> None:
-    stages = [stage for stage, _, _ in built["progress"]]
-    assert list(dict.fromkeys(stages)) == ["embed", "neighbors", "publish"]
-    last = {stage: (done, total) for stage, done, total in built["progress"]}
-    assert last == {"embed": (25, 25), "neighbors": (25, 25), "publish": (1, 1)}
-
-
-def test_unusable_files_are_listed_with_the_reason_and_the_rest_is_indexed(
-    gallery: Gallery, embedder: Embedder, tmp_path: Path
-) -> None:
-    items = _images(tmp_path / "source", 6)
-    items.insert(2, SourceItem("text", _text(tmp_path / "text.jpg")))
-    items.insert(4, SourceItem("broken", _truncated(tmp_path / "broken.jpg")))
-    items.insert(5, SourceItem("absent", tmp_path / "absent.jpg"))
-    items.insert(6, SourceItem("small", write_picture(tmp_path / "small.png", size=(4, 4))))
-    result = index_items(gallery, items, embedder)
-    reasons = {failure.id: failure.reason for failure in result.failures}
-    assert list(reasons) == ["text", "broken", "absent", "small"]
-    assert "the bytes are no image" in reasons["text"]
-    assert "damaged or breaks off" in reasons["broken"]
-    assert reasons["absent"] == "No such file or directory"
-    assert "too few" in reasons["small"]
-    assert [row["id"] for row in gallery.snapshot().items(range(6))] == [f"item {i}" for i in range(6)]
 
 
 def test_what_is_odd_in_a_folder_fails_alone_and_is_named(
@@ -190,45 +143,6 @@ def test_a_run_over_changed_files_begins_anew(gallery: Gallery, embedder: Embedd
     assert gallery.snapshot().embeddings[:1] == pytest.approx(embedder.embed([items[0].path]), abs=1e-6)
 
 
-def test_what_another_job_or_process_is_staging_is_left_alone(
-    gallery: Gallery, embedder: Embedder, tmp_path: Path
-) -> None:
-    job, run = Staging(gallery, "20261121-182954-a3aecaa8"), Staging(gallery, "index-other")
-    with job.held():
-        job.begin(embedder.bundle.fingerprint)
-    with run.held():
-        run.begin(embedder.bundle.fingerprint)
-        index_items(gallery, _images(tmp_path / "source", 3), embedder)
-        assert (job.path.is_dir(), run.path.is_dir()) == (True, True)
-    index_items(gallery, _images(tmp_path / "source", 3), embedder)
-    assert (job.path.is_dir(), run.path.exists()) == (True, False)
-
-
-def test_report_file_holds_the_result(gallery: Gallery, embedder: Embedder, tmp_path: Path) -> None:
-    items = [*_images(tmp_path / "source", 3), SourceItem("absent", tmp_path / "absent.png")]
-    result = index_items(gallery, items, embedder)
-    file = gallery.path / "reports" / f"{result.version}.json"
-    report = json.loads(file.read_text(encoding="utf-8"))
-    assert report == {**gallery.reports.of(result.version), "sha256": report["sha256"]}
-    assert (report["n_items"], report["provider"]) == (3, "CPUExecutionProvider")
-    assert report["failures"] == [vars(failure) for failure in result.failures]
-    assert report["hygiene"]["n_unlabelled"] == 3
-
-
-def test_duplicates_among_the_files_are_reported(
-    gallery: Gallery, embedder: Embedder, tmp_path: Path
-) -> None:
-    """One file twice, and once saved again as JPEG under another label."""
-    original = write_picture(tmp_path / "source" / "boots" / "1.png", seed=1)
-    (original.parent / "2.png").write_bytes(original.read_bytes())
-    write_picture(tmp_path / "source" / "hats" / "1.jpg", seed=1)
-    write_picture(tmp_path / "source" / "hats" / "2.png", seed=2)
-    hygiene = index_items(gallery, read_source(tmp_path / "source"), embedder).hygiene
-    assert hygiene.exact_duplicates == [("boots/1.png", "boots/2.png")]
-    assert hygiene.near_duplicates == [("boots/1.png", "hats/1.jpg"), ("boots/2.png", "hats/1.jpg")]
-    assert hygiene.conflicting_labels == hygiene.near_duplicates
-
-
 @pytest.mark.parametrize(
     ("size", "expected"),
     [((40, 30), (40, 30)), ((1024, 512), (256, 128)), ((300, 900), (85, 256)), ((5000, 8), (256, 1))],
@@ -239,12 +153,6 @@ def test_thumbnail_fits_its_side_and_is_never_enlarged(
     with Image.open(io.BytesIO(make_thumbnail(Image.new("RGB", size, "teal")))) as image:
         assert image.size == expected
         assert max(image.size) <= THUMBNAIL_SIDE
-
-
-def test_unknown_index_is_refused_before_anything_is_embedded(gallery: Gallery, embedder: Embedder) -> None:
-    unreadable = [SourceItem("a", Path("nowhere.jpg"))]
-    with pytest.raises(GalleryError, match="'nonsense' is no kind of index"):
-        index_items(gallery, unreadable, embedder, index="nonsense")
 
 
 class _BlindToOne(Embedder):

@@ -12,7 +12,6 @@ import pytest
 from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.errors import GalleryBusyError, GalleryNotFoundError
 from vicinal.indexer.gallery import Gallery, Reports
-from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph
 from vicinal.indexer.jobs.changes import add_items, remove_items
 from vicinal.indexer.jobs.compaction import compact
 from vicinal.indexer.jobs.retention import RetentionPolicy, describe_versions, prune
@@ -89,15 +88,6 @@ def test_versions_stay_by_number_or_by_age(gallery: Gallery, policy: RetentionPo
         assert ids_of(gallery)
 
 
-def test_the_active_version_stays_even_when_it_is_the_oldest(gallery: Gallery) -> None:
-    first = gallery.versions()[0]
-    gallery.pointer.activate(first)
-    expected = ids_of(gallery)
-    prune(gallery, NOTHING_OLD, grace=AT_ONCE)
-    assert first in gallery.versions()
-    assert ids_of(gallery) == expected
-
-
 def test_rows_of_a_protected_version_can_still_be_compared_with(gallery: Gallery) -> None:
     first, second, third = gallery.versions()
     prune(gallery, NOTHING_OLD, protected=[first], grace=AT_ONCE)
@@ -121,35 +111,11 @@ def test_a_reader_with_an_older_view_goes_on_and_comes_up_to_date(
     assert ids_of(gallery)[-2:] == ["a", "b"]
 
 
-def test_young_revisions_stay_for_those_who_read_them(gallery: Gallery) -> None:
-    revision = GalleryReader(gallery).view().revision
-    remove_items(GalleryReader(gallery), ["2"])
-    prune(gallery, NOTHING_OLD)
-    assert gallery.thumbnail(revision, "2") == b"2"
-
-
 @pytest.mark.parametrize("lock", ["writing", "compacting"])
 def test_nothing_is_removed_while_another_job_works(gallery: Gallery, lock: str) -> None:
     with getattr(Gallery(gallery.path), lock)(), pytest.raises(GalleryBusyError):
         prune(gallery, NOTHING_OLD)
     assert len(gallery.versions()) == 3
-
-
-def test_an_addition_after_going_back_is_seen_by_everyone(
-    live_gallery: Gallery, rows: Rows, unit: Unit
-) -> None:
-    """Numbers that were given while another version was searched are not given again."""
-    reader, (first,) = GalleryReader(live_gallery), live_gallery.versions()
-    add_items(reader, rows(["gone"], unit(1, seed=1)), bundle=BUNDLE)
-    remove_items(reader, ["gone"])
-    compact(reader)
-    remove_items(reader, ["0"])
-    second = live_gallery.versions()[-1]
-    live_gallery.pointer.activate(first, as_built=True)
-    live_gallery.pointer.activate(second)
-    add_items(reader, rows(["new"], unit(1, seed=2)), bundle=BUNDLE)
-    assert ids_of(live_gallery)[-1] == "new"
-    assert ids_of(live_gallery) == [item["id"] for _, item in reader.view().page(None, 100)]
 
 
 @pytest.fixture
@@ -178,17 +144,6 @@ def test_a_compaction_that_died_leaves_a_version_that_can_be_used_or_none(
     assert [one.n_items for one in describe_versions(changed)] == [39, 40]
     changed.pointer.activate(changed.versions()[-1])
     assert len(ids_of(changed)) == 39
-
-
-def test_a_job_that_died_before_its_version_was_there_leaves_none(
-    changed: Gallery, rows: Rows, unit: Unit, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Gallery, "_derive", die)
-    changed.start(rows(["other"], unit(1, seed=2)), bundle=BUNDLE, bundle_name="tiny")
-    with pytest.raises(KeyboardInterrupt):
-        changed.publish(build_neighbor_graph(changed.pending_embeddings()), activate=False)
-    prune(changed, NOTHING_OLD, grace=AT_ONCE)
-    assert (changed.versions(), set(changed.table.kept().values())) == ([changed.active_version], {2, 3})
 
 
 def die(*_arguments: object, **_keywords: object) -> None:

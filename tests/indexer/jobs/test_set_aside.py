@@ -18,7 +18,6 @@ from vicinal.indexer.jobs.changes import Patch, add_items, patch_items
 from vicinal.indexer.jobs.compaction import compact
 from vicinal.indexer.jobs.set_aside import bring_back, find_aside, listed_aside, set_aside, thumbnail_aside
 from vicinal.indexer.reader import GalleryReader
-from vicinal.indexer.transfer.moving import copy_gallery
 
 BUNDLE = "0123456789abcdef"
 Rows = Callable[..., pa.Table]
@@ -70,13 +69,6 @@ def test_it_stays_aside_until_its_id_is_free_and_its_bundle_is_searched_with(
     assert [one.by for one in listed_aside(reader)] == ["eve", "bob"]
     assert bring_back(reader, "7").outcomes == ("added",)
     assert [one.by for one in listed_aside(reader)] == ["eve"]
-
-
-def test_a_copied_gallery_has_it_too(reader: GalleryReader) -> None:
-    set_aside(reader, ["7"], **WHY)
-    copied = GalleryReader(copy_gallery(reader.gallery, "other"))
-    assert bring_back(copied, "7").outcomes == ("added",)
-    assert [one.id for one in listed_aside(reader)] == ["7"]
 
 
 @pytest.mark.parametrize("what", ["out", "back"])

@@ -70,13 +70,6 @@ def test_all_parquet_files_of_a_data_set_are_read_in_order(hub: WebServer, optio
     assert not any("README" in one for one in hub.asked)
 
 
-@pytest.mark.parametrize("path", ["data/train-0.parquet", "data/train-0*", "data/train-[0]*.parquet"])
-def test_a_part_is_named_by_its_path(hub: WebServer, options: SourceOptions, path: str) -> None:
-    put_dataset(hub, NAME, FILES)
-    assert len(read_source(f"hf:shop/toys/{path}", options)) == 2
-    assert not any("train-1" in one for one in hub.asked)
-
-
 @pytest.mark.parametrize("revision", ["v1", "refs/convert/parquet"])
 def test_a_revision_is_read_where_it_is_named(hub: WebServer, options: SourceOptions, revision: str) -> None:
     put_dataset(hub, NAME, FILES)
@@ -91,14 +84,6 @@ def test_what_is_here_is_not_downloaded_again(hub: WebServer, options: SourceOpt
     hub.asked.clear()
     assert read_source("hf:shop/toys", options) == first
     assert [one.partition("?")[0] for one in hub.asked] == ["/api/datasets/shop/toys"]
-
-
-def test_a_new_commit_is_noticed(hub: WebServer, options: SourceOptions) -> None:
-    put_dataset(hub, NAME, FILES)
-    read_source("hf:shop/toys", options)
-    put_dataset(hub, NAME, {"data/train-0.parquet": parquet(20, 1)})
-    (item,) = read_source("hf:shop/toys", options)
-    assert read_file(item.path, DecodeLimits()) == picture(20)
 
 
 @pytest.mark.parametrize(
@@ -130,15 +115,6 @@ def test_without_a_network_it_says_so_at_once(
     # The hub's client by itself tries for half a minute.
     assert time.monotonic() - began < 25
     assert "\n" not in str(found.value)
-
-
-def test_what_does_not_fit_on_the_disk_is_not_begun(
-    hub: WebServer, options: SourceOptions, tmp_path: Path
-) -> None:
-    put_dataset(hub, NAME, FILES, sizes=10**17)
-    with pytest.raises(SourceError, match=r"has 300,000,000.0 GB to download, and .* GB are free"):
-        read_source("hf:shop/toys", options)
-    assert not (tmp_path / "hub").exists()
 
 
 def test_what_needs_a_token_is_read_for_nobody_else(

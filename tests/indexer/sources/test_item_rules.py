@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
@@ -13,9 +12,7 @@ from PIL import Image
 
 from tests.indexer.pictures import picture
 from tests.indexer.sources.test_shards import shard
-from vicinal.indexer.errors import ItemRefusedError
 from vicinal.indexer.sources import Source
-from vicinal.indexer.sources.embeddings import EmbeddingSource
 
 DEEP = json.loads('{"a":' * 33 + "1" + "}" * 33)
 LARGE = "x" * 65_536
@@ -64,24 +61,3 @@ def test_a_parquet_table(tmp_path: Path) -> None:
 def test_a_shard(tmp_path: Path, metadata: dict[str, object], reason: str) -> None:
     path = shard(tmp_path / "photos.tar", {"1.png": picture(), "1.json": metadata, "2.png": picture()})
     only_the_first_fails(path, reason)
-
-
-def test_a_folder(tmp_path: Path) -> None:
-    one_image(tmp_path, "a\nb.png")
-    one_image(tmp_path, "c.png")
-    only_the_first_fails(tmp_path, "line breaks")
-
-
-def test_ready_embeddings() -> None:
-    with pytest.raises(ItemRefusedError, match="line breaks"):
-        EmbeddingSource.of_arrays(np.eye(2), ["a", "b\n"])
-    source = EmbeddingSource.of_arrays(np.eye(2), ["a", "b"], metadata=[{}, {"more": LARGE}])
-    with pytest.raises(ItemRefusedError, match="of 'b' are 65,5"):
-        list(source.batches(10))
-
-
-def test_others_are_taken(tmp_path: Path) -> None:
-    """Negative control of the refusals."""
-    one_image(tmp_path)
-    (tmp_path / "items.csv").write_text("path,id,price\n1.png,a b/ç,5\n", encoding="utf-8")
-    assert [item.id for item in Source.open(tmp_path / "items.csv").items] == ["a b/ç"]

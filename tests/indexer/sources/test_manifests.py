@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import csv, parquet
 
-from tests.indexer.pictures import write_picture
 from vicinal.indexer import SourceItem, read_source
 from vicinal.indexer.errors import SourceError
 from vicinal.indexer.sources import Source, SourceOptions
@@ -126,13 +125,6 @@ def test_what_is_gone_is_not_known_where_a_row_cannot_be_read(tmp_path: Path, ro
     assert len(Source.open(tmp_path / "items.csv").require_whole().items) == 1
 
 
-def test_a_single_image_is_a_source_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    image = write_picture(tmp_path / "a.png")
-    monkeypatch.chdir(tmp_path)
-    assert read_source(Path("a.png")) == [SourceItem("a.png", image)]
-    assert read_source(image, SourceOptions("new"))[0].id == "new/a.png"
-
-
 @pytest.mark.parametrize(
     ("name", "content"),
     [
@@ -179,17 +171,6 @@ def test_an_id_that_is_there_twice_is_refused_with_both_rows(
     manifest = _manifest(tmp_path / f"items{suffix}", {"path": paths, **columns})
     with pytest.raises(SourceError, match=r"rows 1 and 3 of manifest .* have one id, 'a'"):
         read_source(manifest)
-
-
-@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
-def test_paths_outside_of_the_manifest_s_folder_make_ids_without_dots(tmp_path: Path, suffix: str) -> None:
-    for name in ("photos/1.jpg", "2.jpg", "lists/below/3.jpg"):
-        write_picture(tmp_path / name)
-    (tmp_path / "lists").mkdir(exist_ok=True)
-    paths = ["../photos/1.jpg", "./../2.jpg", "a/../below/./3.jpg"]
-    items = read_source(_manifest(tmp_path / "lists" / f"items{suffix}", {"path": paths}))
-    assert [item.id for item in items] == ["photos/1.jpg", "2.jpg", "below/3.jpg"]
-    assert [item.path for item in items] == [tmp_path / "lists" / path for path in paths]
 
 
 @pytest.mark.parametrize(

@@ -115,24 +115,6 @@ def test_rows_without_an_image_fail_on_their_own(tmp_path: Path) -> None:
     assert read_file(items[3].path, LIMITS) == picture(3)
 
 
-def test_images_that_lie_elsewhere_are_files(tmp_path: Path) -> None:
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data/0.png").write_bytes(picture(0))
-    images = [{"bytes": None, "path": "0.png"}, *rows_of(["1.png"], 1)]
-    path = written(tmp_path / "data/a.parquet", images)
-    items = read_source(path)
-    assert items[0].path == tmp_path / "data/0.png"
-    assert content(path) == [picture(0), picture(1)]
-
-
-def test_a_manifest_stays_one(tmp_path: Path) -> None:
-    """A column of digests, say, makes no dataset of it; a column of images that is named does."""
-    (tmp_path / "0.png").write_bytes(picture(9))
-    path = written(tmp_path / "a.parquet", [picture(0)], kind=pa.binary(), path=["0.png"])
-    assert content(path) == [picture(9)]
-    assert content(path, SourceOptions(path_column="image")) == [picture(0)]
-
-
 def test_images_and_embeddings_are_told_apart(tmp_path: Path) -> None:
     images = written(tmp_path / "images.parquet", rows_of(["0.png"]))
     vectors = pa.array([[1.0, 0.0]])
@@ -157,13 +139,6 @@ def test_what_is_missing_is_one_sentence(tmp_path: Path, options: SourceOptions,
         read_source(written(tmp_path / "a.parquet", rows_of([None] * 4)), options)
 
 
-def test_files_with_other_columns_are_not_mixed(tmp_path: Path) -> None:
-    written(tmp_path / "a.parquet", rows_of([None]))
-    written(tmp_path / "b.parquet", rows_of([None]), kind=STRUCT, price=[1.0])
-    with pytest.raises(SourceError, match="'b' has the columns image, price, and 'a' has image, label"):
-        read_source(tmp_path)
-
-
 @pytest.mark.parametrize("damage", [b"words", b"PAR1" + bytes(64) + b"PAR1"])
 def test_a_damaged_file_of_a_folder_takes_no_other_with_it(tmp_path: Path, damage: bytes) -> None:
     written(tmp_path / "b.parquet", rows_of([None] * 2), note=NAMES)
@@ -173,23 +148,6 @@ def test_a_damaged_file_of_a_folder_takes_no_other_with_it(tmp_path: Path, damag
     assert "cannot be read" in source.look().unread_folders["a.parquet"]
     with pytest.raises(SourceError, match="nothing was deleted"):
         source.require_whole()
-
-
-def test_a_damaged_part_spoils_no_other(tmp_path: Path) -> None:
-    noise = np.random.default_rng(1)
-    images = [{"bytes": noise.bytes(2000), "path": None} for _ in range(12)]
-    path = written(tmp_path / "a.parquet", images)
-    items = read_source(path)
-    chunk = pq.ParquetFile(path).metadata.row_group(1).column(0)
-    file = bytearray(path.read_bytes())
-    file[chunk.data_page_offset : chunk.data_page_offset + 40] = bytes(40)
-    path.write_bytes(file)
-    for row in [*range(12), *range(11, -1, -1)]:
-        if row // 4 == 1:
-            with pytest.raises(OSError, match=r"'a.parquet' cannot be read from row 4 on"):
-                read_file(items[row].path, LIMITS)
-        else:
-            assert read_file(items[row].path, LIMITS) == images[row]["bytes"]
 
 
 @pytest.mark.parametrize("group", [1, 7, 1000])

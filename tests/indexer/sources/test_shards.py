@@ -14,12 +14,10 @@ import pytest
 from tests.indexer.pictures import picture
 from vicinal.indexer.errors import SourceError
 from vicinal.indexer.sources import (
-    PUBLIC,
     Source,
     SourceItem,
     SourceOptions,
     TarMember,
-    file_at,
     read_file,
     read_source,
 )
@@ -91,23 +89,6 @@ def test_ids_and_labels_come_from_where_the_options_say(
         "bread/1.json": bread,
     }
     assert labels(shard(tmp_path / "a.tar", files), **options) == expected
-
-
-def test_numbered_shards_are_one_source(tmp_path: Path) -> None:
-    for number in range(9, 12):
-        shard(tmp_path / f"photos-{number:03}.tar", {"1.png": picture(number)})
-    items = read_source(tmp_path / "photos-{009..011}.tar")
-    assert [item.id for item in items] == [f"photos-{number:03}/1.png" for number in (9, 10, 11)]
-    assert [read_file(item.path, LIMITS) for item in items] == [picture(number) for number in (9, 10, 11)]
-
-
-def test_a_member_is_found_again_by_its_address(tmp_path: Path) -> None:
-    path = shard(tmp_path / "a #1.tar", {"größe/1 #2.png": picture(3)})
-    (item,) = read_source(path)
-    again = file_at(str(item.path), PUBLIC)
-    assert again == item.path
-    assert read_file(again, LIMITS) == again.open("rb").read() == picture(3)
-    assert (again.is_absolute(), again.stat().st_size) == (True, len(picture(3)))
 
 
 @pytest.mark.parametrize(
@@ -190,18 +171,6 @@ def test_a_large_archive_does_not_lie_in_memory(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "command"),
-    [("a.tar.gz", "gunzip"), ("a.tgz", "gunzip"), ("a.TAR.ZST", "zstd -d"), ("a.zip", "unzip")],
-)
-def test_of_a_compressed_archive_it_is_said_how_it_is_unpacked(
-    tmp_path: Path, name: str, command: str
-) -> None:
-    (tmp_path / name).write_bytes(bytes(100))
-    with pytest.raises(SourceError, match=f"is compressed, .* unpack it once with `{command} .*{name}`"):
-        read_source(tmp_path / name)
-
-
-@pytest.mark.parametrize(
     ("texts", "expected"),
     [
         # Names with dots: dates, versions, sizes.
@@ -234,15 +203,3 @@ def test_what_stands_beside_an_image_has_most_of_its_name(
         for key, label in labels(shard(tmp_path / "a.tar", files), label_from="auto").items()
     }
     assert found == expected
-
-
-@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-be"])
-def test_texts_beside_an_image_may_have_a_byte_order_mark(tmp_path: Path, encoding: str) -> None:
-    files: dict[str, bytes | str | dict[str, object]] = {
-        "1.png": picture(),
-        "1.cls": "Gummistiefel größer\r\n".encode(encoding),
-        "1.txt": "rot".encode(encoding),
-        "1.json": json.dumps({"shelf": "ä"}, ensure_ascii=False).encode(encoding),
-    }
-    (item,) = Source.open(shard(tmp_path / "a.tar", files)).items
-    assert (item.label, item.metadata) == ("Gummistiefel größer", {"shelf": "ä", "text": "rot"})

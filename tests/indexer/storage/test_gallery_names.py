@@ -12,7 +12,6 @@ from vicinal.indexer.errors import (
     GalleryAliasedError,
     GalleryExistsError,
     GalleryNameError,
-    GalleryNotFoundError,
 )
 from vicinal.indexer.storage.gallery_names import aliases, folder_of, remove_alias, require_free, set_alias
 from vicinal.indexer.transfer.moving import copy_gallery
@@ -37,13 +36,6 @@ def test_an_alias_leads_to_its_gallery_and_moves_at_once(root: Path) -> None:
     assert [gallery.name for gallery in list_galleries(root)] == ["boots", "shoes"]
 
 
-def test_an_alias_of_an_alias_stands_for_the_gallery(root: Path) -> None:
-    set_alias(root, "shop", "shoes")
-    set_alias(root, "store", "shop")
-    set_alias(root, "shop", "boots")
-    assert aliases(root) == {"shop": "boots", "store": "shoes"}
-
-
 def test_a_link_to_another_disk_is_a_gallery(root: Path, tmp_path: Path) -> None:
     (root / "boots").rename(tmp_path / "elsewhere")
     (root / "boots").symlink_to(tmp_path / "elsewhere")
@@ -51,16 +43,6 @@ def test_a_link_to_another_disk_is_a_gallery(root: Path, tmp_path: Path) -> None
     assert [gallery.name for gallery in list_galleries(root)] == ["boots", "shoes"]
     with pytest.raises(GalleryExistsError):
         set_alias(root, "boots", "shoes")
-
-
-def test_an_alias_of_nothing_is_refused(root: Path) -> None:
-    with pytest.raises(GalleryNotFoundError, match=r"^there is no gallery 'hats'$"):
-        set_alias(root, "shop", "hats")
-    with pytest.raises(AliasNotFoundError, match=r"^there is no alias 'shop'$"):
-        remove_alias(root, "shop")
-    with pytest.raises(AliasNotFoundError):
-        remove_alias(root, "shoes")
-    assert Gallery.open(root / "shoes").activation is not None
 
 
 def test_a_name_is_never_a_path(root: Path) -> None:

@@ -6,12 +6,10 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-import lance
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from vicinal.indexer.errors import GalleryError
 from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS
 from vicinal.indexer.storage.item_table import Difference, ItemTable, as_fixed_lists
 
@@ -107,15 +105,3 @@ def test_merging_small_files_changes_no_row(table: ItemTable, built: int) -> Non
     assert _ids(table, merged) == before
     assert _summary(table.difference(version, merged, 11)) == ([], [], [])
     assert _summary(table.difference(built, merged, 5))[1] == before[5:]
-
-
-def test_a_missing_version_is_an_error_of_the_gallery(table: ItemTable, built: int) -> None:
-    with pytest.raises(GalleryError, match="revision 99 of gallery 'shoes' cannot be read"):
-        table.columns(99, ["id"])
-
-
-def test_a_change_is_one_lance_version_and_nothing_else(table: ItemTable, built: int) -> None:
-    """A version in between would be a half change for anyone who reads it."""
-    changed = table.change(built, _complete(["f"], [5]), _sequences(0))
-    versions = [one["version"] for one in lance.dataset(str(table.path)).versions()]
-    assert [version for version in versions if version > built] == [changed]

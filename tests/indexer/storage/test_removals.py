@@ -59,23 +59,6 @@ def test_what_was_removed_since_is_told_though_it_was_removed_before(
     assert removals.read().but(before) == {"a", "b", "d"}
 
 
-def test_contents_are_followed_in_their_source_alone_and_not_while_they_are_held(removals: Removals) -> None:
-    removals.remember(rows(("a", 1), ("b", 2)))
-    removals.remember(rows(("c", 3), source=None))
-    found = removals.read()
-    assert found.moving("/photos", {digest(1)}) == {7: {digest(2)}}
-    assert found.moving("/elsewhere", set()) == {}
-
-
-def test_small_files_become_one_and_say_the_same(removals: Removals, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_MOST_SMALL_FILES", 4)
-    for content in range(1, 11):
-        removals.remember(rows((f"item {content}", content)))
-        removals.forget([(f"item {content - 1}", digest(content - 1))])
-        assert set(removals.read().contents()) == {digest(content)}
-        assert len(list(removals.folder.iterdir())) <= 4
-
-
 def test_a_merge_that_was_cut_short_changes_nothing(
     removals: Removals, monkeypatch: pytest.MonkeyPatch
 ) -> None:

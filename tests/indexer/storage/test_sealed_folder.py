@@ -36,12 +36,6 @@ def test_another_byte_is_damage(sealed: TableSeals, files: list[Path], whole: bo
     assert sealed.damaged(files, whole=whole) == files[1]
 
 
-def test_a_file_keeps_the_seal_that_it_got_first(sealed: TableSeals, files: list[Path]) -> None:
-    files[0].write_bytes(b"something else")
-    sealed.add(files)
-    assert sealed.damaged(files, whole=True) == files[0]
-
-
 def test_half_a_line_of_a_crash_hides_no_other(sealed: TableSeals, folder: Path, files: list[Path]) -> None:
     with sealed.path.open("a") as stream:
         stream.write('["data/c", {"n_by')
@@ -69,13 +63,6 @@ def test_a_damaged_line_stops_no_healthy_file_and_hides_no_other(
     files[0].write_bytes(b"a" * 100)
     files[1].write_bytes(b"c")
     assert sealed.damaged(files, whole=True) == files[1]
-
-
-def test_seals_go_with_their_files(sealed: TableSeals, files: list[Path]) -> None:
-    files[0].unlink()
-    sealed.forget_removed()
-    assert sealed.damaged(files, whole=True) is None
-    assert sealed.path.read_text().count("data/") == 1
 
 
 def test_a_settled_file_is_compared_once_and_again_when_it_was_written(

@@ -6,7 +6,6 @@ Damage of others is found at once in small files, by the full check in large one
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import numpy as np
@@ -32,26 +31,6 @@ SMALL, LARGE = 1000, 5 * 2**20
 def path(tmp_path: Path) -> Path:
     write_sealed(tmp_path / "record.json", '{"n": 1}')
     return tmp_path / "record.json"
-
-
-def settled(path: Path, at: float = 1e9) -> None:
-    """As if it had been written a while ago."""
-    os.utime(path, (at, at))
-
-
-def test_a_replaced_file_is_read_again_however_soon(path: Path) -> None:
-    file = SealedFile(path, json.loads)
-    for n in range(60):
-        write_sealed(path, json.dumps({"n": n}), durable=False)
-        assert file.read() == {"n": n}
-
-
-def test_a_settled_file_is_read_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settled(path)
-    file = SealedFile(path, json.loads)
-    first = file.read()
-    monkeypatch.setattr(Path, "read_bytes", lambda _path: pytest.fail("it was read"))
-    assert file.read() is first
 
 
 def test_a_damaged_file_says_what_to_do(path: Path) -> None:
@@ -107,14 +86,6 @@ def test_a_flipped_bit_in_a_sample_block_of_a_large_file_is_seen_at_once(tmp_pat
     seal = FileSeal.of(path)
     _flip(path, place)
     assert not seal.fits(path, whole=False)
-
-
-def test_a_flipped_bit_between_the_blocks_is_left_to_the_full_check(tmp_path: Path) -> None:
-    path = _file(tmp_path / "file", LARGE)
-    seal = FileSeal.of(path)
-    _flip(path, 50_000)
-    assert seal.fits(path, whole=False)
-    assert not seal.fits(path, whole=True)
 
 
 def test_a_changed_byte_anywhere_is_seen_by_the_full_check(tmp_path: Path) -> None:

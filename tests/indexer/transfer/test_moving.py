@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -15,13 +14,12 @@ import pytest
 
 from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer import Gallery
-from vicinal.indexer.errors import GalleryBusyError, GalleryExistsError, GalleryNameError, StorageError
+from vicinal.indexer.errors import GalleryBusyError, GalleryExistsError, GalleryNameError
 from vicinal.indexer.jobs.changes import Patch, add_items, patch_items, remove_items
 from vicinal.indexer.jobs.compaction import compact
-from vicinal.indexer.jobs.staging import Staging
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.storage.files import identity_of, making_in, scratch
-from vicinal.indexer.storage.gallery_names import aliases, set_alias
+from vicinal.indexer.storage.gallery_names import set_alias
 from vicinal.indexer.transfer import moving
 from vicinal.indexer.transfer.moving import copy_gallery, pinned, rename_gallery
 
@@ -63,14 +61,6 @@ def test_a_renamed_gallery_holds_what_it_held(changed: Gallery) -> None:
     assert not changed.path.exists()
     renamed.pointer.activate(renamed.versions()[0], as_built=True)
     assert len(GalleryReader(renamed).view()) == 40
-
-
-def test_aliases_stay_with_a_renamed_gallery(live_gallery: Gallery) -> None:
-    root = live_gallery.path.parent
-    for alias in ("shop", "store"):
-        set_alias(root, alias, "shoes")
-    rename_gallery(live_gallery, "boots")
-    assert aliases(root) == {"shop": "boots", "store": "boots"}
 
 
 def test_a_copy_holds_the_same_and_changes_apart(changed: Gallery, rows: MakeRows, unit: Draw) -> None:
@@ -121,13 +111,6 @@ def test_a_gallery_that_is_being_written_is_left_alone(
     assert not (live_gallery.path.parent / "boots").exists()
 
 
-def test_a_gallery_that_a_job_is_at_is_not_renamed(live_gallery: Gallery) -> None:
-    """It would go on under the old name, and make a gallery of it."""
-    with Staging(live_gallery, "job").held(), pytest.raises(GalleryBusyError, match="'job'"):
-        rename_gallery(live_gallery, "boots")
-    assert rename_gallery(live_gallery, "boots").name == "boots"
-
-
 def test_what_people_searched_for_is_no_part_of_a_copy_unless_asked_for(live_gallery: Gallery) -> None:
     path = live_gallery.path / "searches" / "searches.sqlite"
     path.parent.mkdir()
@@ -142,29 +125,6 @@ def test_what_people_searched_for_is_no_part_of_a_copy_unless_asked_for(live_gal
                 assert copied.execute("select id from searches").fetchall() == [("one",)]
     assert not (copy_gallery(live_gallery, "boots").path / "searches").exists()
     assert (rename_gallery(live_gallery, "shoes-2").path / "searches" / path.name).exists()
-
-
-def test_a_writer_goes_on_while_a_copy_is_read(live_gallery: Gallery) -> None:
-    """What is copied is the moment of the copy."""
-    before = contents(live_gallery)
-    with pinned(live_gallery) as folder:
-        remove_items(GalleryReader(live_gallery), ["1"])
-        compact(GalleryReader(live_gallery))
-        live_gallery.forget(set(live_gallery.versions()))
-        assert contents(Gallery(folder)) == before
-    assert len(GalleryReader(live_gallery).view()) == 39
-
-
-def test_a_full_disk_leaves_nothing(live_gallery: Gallery, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    before = contents(live_gallery)
-    monkeypatch.setattr(shutil, "copytree", full)
-    with pytest.raises(StorageError, match="No space left on device"):
-        copy_gallery(live_gallery, "boots")
-    assert (contents(live_gallery), left_over(live_gallery)) == (before, [])
-    assert not (live_gallery.path.parent / "boots").exists()
 
 
 def test_what_a_death_left_is_removed_when_nobody_is_at_it(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from pyarrow import parquet
 
 from tests.conftest import write_tiny_bundle
 from vicinal.indexer import Gallery, index_items, read_source
-from vicinal.indexer.errors import StorageError
 from vicinal.indexer.jobs.changes import Patch, patch_items
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.sources import SourceOptions
@@ -130,14 +129,3 @@ def test_ready_embeddings_come_without_pictures(tmp_path: Path, unit: Callable[.
     assert sorted(back.ids.to_pylist()) == sorted(ids)
     found = {row["id"]: row["embedding"] for row in parquet.read_table(tmp_path / "out").to_pylist()}
     assert np.allclose([found[one] for one in ids], vectors)
-
-
-def test_a_failure_leaves_nothing(gallery: Gallery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(Path, "write_bytes", full)
-    before = sorted(path.name for path in tmp_path.iterdir())
-    with pytest.raises(StorageError, match="No space left on device"):
-        export_parquet(gallery, tmp_path / "out")
-    assert sorted(path.name for path in tmp_path.iterdir()) == before

@@ -151,24 +151,6 @@ def test_a_store_that_is_held_in_mid_job_loses_nothing_and_is_told_of_once(
     store.queue.close()
 
 
-def test_who_asks_meanwhile_is_told_and_may_come_again(
-    held: sqlite3.Connection, path: Path, tmp_path: Path
-) -> None:
-    store = JobStore(JobQueue(path))
-    held.execute("begin exclusive")
-    with pytest.raises(JobsUnavailableError, match=r"does not answer.*locked") as refused:
-        store.create(new_job("steps", "boots", {}))
-    assert refused.value.headers == {"Retry-After": "5"}
-    assert "does not answer" in (store.queue.look() or "")
-    held.execute("rollback")
-    assert store.queue.look() is None
-    assert store.create(new_job("steps", "boots", {})).state == "queued"
-    store.queue.close()
-    # A look makes no file.
-    assert JobQueue(tmp_path / "none.db").look() is None
-    assert not (tmp_path / "none.db").exists()
-
-
 def a_folder(path: Path) -> None:
     path.mkdir()
 
@@ -197,30 +179,3 @@ def test_a_damaged_store_is_to_be_moved_away(tmp_path: Path) -> None:
     another_file(tmp_path / "jobs.db")
     with pytest.raises(JobsUnavailableError, match=r"it is damaged: .*move it away"):
         JobQueue(tmp_path / "jobs.db").put("job", b"1")
-
-
-@pytest.mark.parametrize(
-    ("code", "advice"),
-    [
-        (sqlite3.SQLITE_CORRUPT, "move it away"),
-        (sqlite3.SQLITE_NOTADB, "move it away"),
-        (sqlite3.SQLITE_READONLY, "let the service write it"),
-        (sqlite3.SQLITE_CANTOPEN, "only answers searches needs none"),
-    ],
-)
-def test_a_store_that_may_only_be_read_is_not_called_damaged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, advice: str
-) -> None:
-    path = tmp_path / "jobs.db"
-    queue = JobQueue(path)
-    queue.put("job", b"1")
-    error = sqlite3.OperationalError("refused")
-    error.sqlite_errorcode = code
-
-    def refuse(*_: object, **__: object) -> None:
-        raise error
-
-    monkeypatch.setattr(sqlite3, "connect", refuse)
-    said = queue.look() or ""
-    assert advice in said
-    assert ("damaged" in said) == (advice == "move it away")

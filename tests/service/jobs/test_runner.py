@@ -13,7 +13,6 @@ from vicinal.indexer.errors import BuildError
 from vicinal.models.errors import BundleError
 from vicinal.refine.errors import RefinementError
 from vicinal.service.errors import RequestError
-from vicinal.service.jobs import job_log
 from vicinal.service.jobs.records import Job, new_job
 from vicinal.service.jobs.runner import JobRunner
 from vicinal.service.jobs.store import JobStore
@@ -30,15 +29,6 @@ def test_a_job_succeeds_with_its_result(
     assert (ended.progress.done, ended.progress.total) == (5, 5)
     assert (ended.started_at is not None, ended.finished_at is not None) == (True, True)
     assert steps.cleaned == [job.id]
-
-
-def test_nothing_is_left_when_the_last_word_is_read(
-    store: JobStore, job: Job, make_runner: MakeRunner, steps: Steps
-) -> None:
-    seen: list[str] = []
-    steps.on_clean = lambda one: seen.append(store.get(one.id).state)
-    make_runner().run(job.id, 1)
-    assert (seen, store.get(job.id).state) == (["running"], "succeeded")
 
 
 def test_a_ticket_is_not_honored_while_the_job_runs(job: Job, make_runner: MakeRunner, steps: Steps) -> None:
@@ -126,12 +116,6 @@ def test_a_worker_that_was_overtaken_stops_and_leaves_the_record_alone(
     assert (store.get(job.id).state, steps.finished, steps.cleaned) == ("running", [0, 1], [])
 
 
-def test_a_kind_that_nobody_knows_fails_with_its_name(store: JobStore, make_runner: MakeRunner) -> None:
-    job = store.create(new_job("dance", "shoes", {}))
-    make_runner().run(job.id, 1)
-    assert "'dance'" in str(store.get(job.id).problem)
-
-
 def test_a_job_without_its_gallery_fails(store: JobStore, job: Job, make_runner: MakeRunner) -> None:
     """Two that were accepted at the same moment: the later claim finds the gallery taken."""
     stray = store.save(new_job("steps", "shoes", {}))
@@ -165,15 +149,3 @@ def test_the_log_has_every_stage_what_was_warned_of_and_the_end_of_all_attempts(
         ("error", "the folder '/data' is gone"),
         ("info", "failed"),
     ]
-
-
-def test_a_log_keeps_its_last_lines(store: JobStore, job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_log, "MOST_LINES", 3)
-    for attempt in range(3):
-        log = job_log.JobLog(store, job.id)
-        log.add(f"{attempt} a")
-        log.add(f"{attempt} b")
-        log.keep()
-    assert [one["text"] for one in store.lines(job.id)] == ["1 b", "2 a", "2 b"]
-    store.queue.put(f"log:{job.id}", b"damaged")
-    assert store.lines(job.id) == []

@@ -10,22 +10,12 @@ import pytest
 from vicinal.service.errors import JobConflictError, JobNotFoundError
 from vicinal.service.jobs import store as store_module
 from vicinal.service.jobs.queue import JobQueue
-from vicinal.service.jobs.records import Job, JobFailure, JobProgress, new_job
+from vicinal.service.jobs.records import Job, new_job
 from vicinal.service.jobs.store import JobStore
 
 
 def test_a_job_is_read_as_it_was_saved(store: JobStore, job: Job) -> None:
     assert store.get(job.id) == job
-
-
-def test_another_process_sees_the_same_jobs(
-    store: JobStore, job: Job, open_queue: Callable[[], JobQueue]
-) -> None:
-    assert JobStore(open_queue()).all() == [job]
-
-
-def test_every_change_has_a_revision_of_its_own(store: JobStore, job: Job) -> None:
-    assert [store.save(job).revision, store.save(store.get(job.id)).revision] == [2, 3]
 
 
 def test_a_damaged_record_is_said_to_be_and_holds_up_nothing(store: JobStore, job: Job) -> None:
@@ -46,12 +36,6 @@ def test_a_second_job_on_a_gallery_is_refused_with_the_first_one_s_id(store: Job
         store.create(new_job("steps", "shoes", {}))
     assert refused.value.members == {"job": job.id}
     assert [one.id for one in store.all()] == [job.id]
-
-
-def test_a_finished_job_frees_its_gallery(store: JobStore, job: Job) -> None:
-    store.finish(job.model_copy(update={"state": "succeeded"}))
-    second = store.create(new_job("steps", "shoes", {}))
-    assert {one.id for one in store.all()} == {job.id, second.id}
 
 
 def test_a_gallery_whose_job_was_finished_without_freeing_it_is_free(store: JobStore, job: Job) -> None:
@@ -90,17 +74,3 @@ def test_old_finished_jobs_are_forgotten_and_leave_nothing(
     assert [one.request["number"] for one in store.all()] == [5, 4, 3]
     owners = {key.split(":")[1] for key in store.queue.all() if not key.startswith("gallery:")}
     assert owners == {one.id for one in store.all()}
-
-
-def test_all_files_that_could_not_be_used_are_kept_beside_the_record(
-    store: JobStore, job: Job, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first = tuple(JobFailure(id=f"{i}", path=f"ä/{i}.jpg", reason="no image") for i in range(3))
-    shown = job.model_copy(update={"progress": JobProgress(failures=first[:1])})
-    # A worker of an older version keeps none.
-    assert store.failures(shown) == first[:1]
-    monkeypatch.setattr(store_module, "_KEPT_FAILURES", 2)
-    store.keep_failures(job.id, first)
-    assert store.failures(shown) == first[:2]
-    store.queue.put(f"failures:{job.id}", b"damaged")
-    assert store.failures(shown) == first[:1]

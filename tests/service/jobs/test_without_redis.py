@@ -69,18 +69,6 @@ def test_a_job_under_way_goes_on_and_its_end_is_told_later(
     assert (store.get(job.id).state, steps.finished) == ("succeeded", [0, 1, 2, 3, 4])
 
 
-def test_a_job_that_waited_is_done_when_redis_is_back(
-    store: JobStore, steps: Steps, redis_server: RedisServer, tmp_path: Path
-) -> None:
-    job = store.create(new_job("steps", "shoes", {}))
-    redis_server.stop()
-    link = RedisLink(redis_server.url, timeout_seconds=0.2, retry_seconds=0.05)
-    with JobWorker(JobStore(JobQueue(tmp_path / "unused.db", link)), {"steps": steps}, heartbeat_seconds=0.1):
-        redis_server.start()
-        wait_until(lambda: is_over(store, job))
-    assert store.get(job.id).result == {"n": 5}
-
-
 def is_over(store: JobStore, job: Job) -> bool:
     try:
         return store.get(job.id).is_final

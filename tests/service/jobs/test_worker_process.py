@@ -186,27 +186,6 @@ def test_a_frozen_worker_is_not_worked_against_and_gives_way_when_it_thaws(
     assert searched_ids(settings) == expected
 
 
-@pytest.mark.parametrize("settings", ["sqlite"], indirect=True)
-def test_a_worker_frozen_in_the_middle_of_a_step_is_waited_for_and_named(
-    settings: Settings,
-    store: JobStore,
-    job: Job,
-    start_worker: StartWorker,
-    catalog: Path,
-) -> None:
-    expected = with_the_source(settings, catalog)
-    first = start_worker("in a step")
-    wait_until_frozen(first)
-    second = start_worker()
-    assert second.stderr is not None
-    assert f"process {first.pid} holds it and is stopped" in second.stderr.readline().decode()
-    assert (second.poll(), store.get(job.id).state) == (None, "running")
-    first.send_signal(signal.SIGCONT)
-    wait_until(lambda: store.get(job.id).is_final)
-    assert store.get(job.id).state == "succeeded"
-    assert searched_ids(settings) == expected
-
-
 def test_the_command_takes_jobs_and_stops_in_order(
     settings: Settings,
     store: JobStore,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Sequence
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,7 @@ from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer import Gallery, SourceItem, index_items, read_source
 from vicinal.indexer.errors import BuildError, ItemExistsError
 from vicinal.indexer.jobs.changes import Patch, add_items, patch_items, remove_items
-from vicinal.indexer.jobs.compaction import compact
 from vicinal.indexer.jobs.preparation import as_rows, prepare_encoded
-from vicinal.indexer.jobs.retention import RetentionPolicy, prune
 from vicinal.indexer.jobs.source_addition import add_source
 from vicinal.indexer.jobs.sync.plan import IndexResult
 from vicinal.indexer.reader import GalleryReader
@@ -139,17 +136,6 @@ def test_equal_names_in_another_folder_are_refused_before_anything_is_embedded(
         sync(tmp_path / "others")
     assert (embedder.n_embedded, indexed.activation) == (0, before)
     assert list((indexed.path / "staging").iterdir()) == []
-
-
-def test_a_folder_that_was_moved_is_taken_over(
-    indexed: Gallery, photos: Path, sync: Callable[..., IndexResult], embedder: CountingEmbedder
-) -> None:
-    moved = photos.rename(photos.with_name("moved"))
-    assert sync(moved).counts == {"unchanged": N}
-    assert embedder.n_embedded == 0
-    write_picture(moved / "1.png", 50)
-    assert sync(moved).counts == {"changed": 1, "unchanged": N - 1}
-    assert {row["source"] for row in _rows(indexed)} == {str(moved)}
 
 
 def _rows(gallery: Gallery) -> list[dict[str, Any]]:
@@ -298,27 +284,6 @@ def test_a_moved_or_copied_source_does_not_bring_back_what_was_removed(
     assert sync(tmp_path / "moved").left_out == ["1.png"]
 
 
-def test_versions_that_were_searched_before_have_what_was_removed_since(
-    indexed: Gallery, photos: Path, sync: Callable[..., IndexResult]
-) -> None:
-    write_picture(photos / "new.png", 50)
-    version = sync(photos).version
-    remove(indexed, "1.png")
-    indexed.pointer.activate(1)
-    assert sync(photos).counts == {"added": 1, "unchanged": N}
-    indexed.pointer.activate(version)
-    assert sync(photos).left_out == ["1.png"]
-
-
-def test_compaction_and_pruning_forget_nothing(
-    indexed: Gallery, photos: Path, sync: Callable[..., IndexResult]
-) -> None:
-    remove(indexed, "1.png")
-    compact(GalleryReader(indexed))
-    prune(indexed, RetentionPolicy(versions=1, days=0), grace=timedelta(0))
-    assert sync(photos).left_out == ["1.png"]
-
-
 def test_a_removal_that_never_came_into_force_is_none(
     indexed: Gallery,
     photos: Path,
@@ -339,20 +304,3 @@ def test_a_removal_that_never_came_into_force_is_none(
     sync(photos, delete=True)
     (tmp_path / "aside.png").rename(photos / "1.png")
     assert sync(photos).counts == {"added": 1, "unchanged": N - 1}
-
-
-def test_what_is_added_and_removed_during_a_run_is_not_in_its_version(
-    indexed: Gallery, photos: Path, sync: Callable[..., IndexResult], embedder: CountingEmbedder
-) -> None:
-    write_picture(photos / "new.png", 50)
-    seen: list[str] = []
-
-    def on_progress(stage: str, *_: int) -> None:
-        if stage == "neighbors" and not seen:
-            seen.append(stage)
-            upload(indexed, embedder, "new.png", photos / "new.png")
-            remove(indexed, "new.png", "1.png")
-
-    sync(photos, on_progress=on_progress)
-    assert set(contents(indexed)) == {"0.png", "2.png", "3.png", "4.png", "5.png"}
-    assert sync(photos).left_out == ["1.png", "new.png"]

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
-import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -18,8 +15,6 @@ from tests.indexer.conftest import BUNDLE, make_rows, publish_rows
 from tests.indexer.storage.home.replicas import files_in
 from vicinal.indexer.errors import (
     GalleryBusyError,
-    GalleryExistsError,
-    GalleryNotFoundError,
     HomeError,
     OvertakenError,
 )
@@ -29,13 +24,10 @@ from vicinal.indexer.jobs.compaction import compact
 from vicinal.indexer.jobs.retention import RetentionPolicy, prune
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.storage.files import identity_of, remove_file, write_sealed
-from vicinal.indexer.storage.gallery_names import aliases, remove_alias, set_alias
-from vicinal.indexer.storage.home import laying, leases, uploads
-from vicinal.indexer.storage.home.joining import join
-from vicinal.indexer.storage.home.log import ENTRIES_BETWEEN_CHECKPOINTS
+from vicinal.indexer.storage.home import leases, uploads
 from vicinal.indexer.storage.home.mirror import Mirror
 from vicinal.indexer.storage.item_table import ItemTable
-from vicinal.indexer.transfer.moving import copy_gallery, rename_gallery
+from vicinal.indexer.transfer.moving import copy_gallery
 
 Mirrors = Callable[..., list[Mirror]]
 Unit = Callable[..., Any]
@@ -119,33 +111,6 @@ def test_a_search_that_runs_keeps_its_version(mirrors: Mirrors, unit: Unit) -> N
     require_alike(a, b)
 
 
-@pytest.mark.slow
-def test_galleries_are_renamed_copied_and_deleted_everywhere(mirrors: Mirrors, unit: Unit) -> None:
-    a, b = mirrors("a", "b")
-    gallery = index(a, unit)
-    set_alias(gallery.path.parent, "best", "shoes")
-    b.pull()
-    (gallery_of(b).path / "searches").mkdir()
-    (gallery_of(b).path / "searches" / "searches.sqlite").write_bytes(b"own")
-    moved = rename_gallery(gallery, "boots")
-    copy_gallery(moved, "second")
-    b.pull()
-    root = b.data_dir / "galleries"
-    assert [one.name for one in list_galleries(root)] == ["boots", "second"]
-    assert aliases(root) == {"best": "boots"}
-    assert ids_of(b, "second") == ids_of(a, "boots")
-    # What no home keeps goes with its gallery.
-    assert (root / "boots" / "searches" / "searches.sqlite").read_bytes() == b"own"
-    table = [root / name / "items.lance" / "data" for name in ("boots", "second")]
-    one, other = (next(folder.iterdir()) for folder in table)
-    assert one.samefile(other)
-    remove_alias(root, "best")
-    gallery_of(b, "boots").delete()
-    a.pull()
-    assert [one.name for one in list_galleries(a.data_dir / "galleries")] == ["second"]
-    require_alike(a, b)
-
-
 def test_records_are_there_before_they_are_acknowledged(mirrors: Mirrors, unit: Unit) -> None:
     a, b = mirrors("a", "b")
     gallery = index(a, unit)
@@ -160,19 +125,6 @@ def test_records_are_there_before_they_are_acknowledged(mirrors: Mirrors, unit: 
     remove_file(same)
     a.pull()
     assert not path.exists()
-
-
-def test_counts_of_a_replica_are_brought_up_from_time_to_time(mirrors: Mirrors, unit: Unit) -> None:
-    a, b = mirrors("a", "b")
-    path = index(a, unit).path / "calibrations" / "drift" / f"c.{a.replica}-0.json"
-    path.parent.mkdir(parents=True)
-    a.pull()
-    write_sealed(path, '{"n": 1}')
-    before = a.pull()
-    a._brought = -np.inf
-    assert a.pull() == before + 1
-    b.pull()
-    assert (b.data_dir / path.relative_to(a.data_dir)).read_bytes() == path.read_bytes()
 
 
 @pytest.mark.slow
@@ -264,62 +216,6 @@ def test_a_commit_that_fails_is_put_back(
     require_alike(a, b)
 
 
-@pytest.mark.slow
-def test_a_new_replica_begins_at_a_checkpoint(mirrors: Mirrors, unit: Unit, tmp_path: Path) -> None:
-    (a,) = mirrors("a")
-    gallery = index(a, unit)
-    (gallery.path / "comparisons").mkdir()
-    while a.pull() < ENTRIES_BETWEEN_CHECKPOINTS + 10:
-        write_sealed(gallery.path / "comparisons" / "one.json", json.dumps({"n": a.pull()}))
-    late = join(tmp_path / "late", str(tmp_path / "home"))
-    for number in range(1, ENTRIES_BETWEEN_CHECKPOINTS):
-        (tmp_path / "home" / "log" / f"{number:012d}.json").unlink()
-    (b,) = mirrors("b")
-    require_alike(a, b, late)
-    add(b, unit, "new")
-    require_alike(a, b, late)
-
-
-def test_who_is_behind_does_not_look_for_what_was_erased(mirrors: Mirrors, unit: Unit) -> None:
-    a, b = mirrors("a", "b")
-    gallery = index(a, unit)
-    b.pull()
-    (gallery.path / "comparisons").mkdir()
-    write_sealed(gallery.path / "comparisons" / "one.json", "{}")
-    # A step of its own, before which the file is still there.
-    moved = rename_gallery(gallery, "boots")
-    a.erase([moved.path / "comparisons" / "one.json"])
-    require_alike(a, b)
-    assert ids_of(b, "boots") == ids_of(a, "boots")
-
-
-def test_a_folder_with_galleries_brings_them_along(tmp_path: Path, unit: Unit) -> None:
-    gallery = Gallery(tmp_path / "a" / "galleries" / "shoes")
-    publish_rows(gallery, make_rows(["x", "y"], unit(2)))
-    set_alias(gallery.path.parent, "best", "shoes")
-    a = join(tmp_path / "a", str(tmp_path / "home"))
-    b = join(tmp_path / "b", str(tmp_path / "home"))
-    assert ids_of(b) == ["x", "y"]
-    assert aliases(b.data_dir / "galleries") == {"best": "shoes"}
-    require_alike(a, b)
-
-
-def test_two_galleries_of_one_name_are_not_mixed(tmp_path: Path, unit: Unit) -> None:
-    for name in ("a", "b"):
-        publish_rows(Gallery(tmp_path / name / "galleries" / "shoes"), make_rows([name], unit(1)))
-    join(tmp_path / "a", str(tmp_path / "home"))
-    with pytest.raises(GalleryExistsError):
-        join(tmp_path / "b", str(tmp_path / "home"))
-    assert Mirror.of(tmp_path / "b") is None
-    assert Gallery(tmp_path / "b" / "galleries" / "shoes").active_version == 1
-
-
-def test_a_mirror_stays_with_its_home(mirrors: Mirrors, tmp_path: Path) -> None:
-    mirrors("a")
-    with pytest.raises(HomeError, match="is a mirror of home"):
-        join(tmp_path / "a", str(tmp_path / "another"))
-
-
 def test_a_damaged_object_is_not_laid(mirrors: Mirrors, unit: Unit, tmp_path: Path) -> None:
     a, b = mirrors("a", "b")
     index(a, unit)
@@ -330,29 +226,6 @@ def test_a_damaged_object_is_not_laid(mirrors: Mirrors, unit: Unit, tmp_path: Pa
     assert list_galleries(b.data_dir / "galleries") == []
 
 
-def test_a_lost_ledger_is_made_again_without_fetching(
-    mirrors: Mirrors, unit: Unit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (a,) = mirrors("a")
-    index(a, unit)
-    for path in a.data_dir.glob("mirror/ledger.sqlite*"):
-        path.unlink()
-    monkeypatch.setattr(laying.Layer, "_fetch", lambda *_: pytest.fail("it is here"))
-    before = files_in(a.data_dir)
-    again = join(a.data_dir, str(tmp_path / "home"))
-    assert files_in(again.data_dir) == before
-    assert again.replica == a.replica
-
-
-def test_a_file_that_went_missing_is_fetched_again(mirrors: Mirrors, unit: Unit, tmp_path: Path) -> None:
-    (a,) = mirrors("a")
-    gallery = index(a, unit)
-    before = files_in(a.data_dir)
-    shutil.rmtree(gallery.path / "versions")
-    next((gallery.path / "items.lance" / "data").iterdir()).unlink()
-    assert files_in(join(a.data_dir, str(tmp_path / "home")).data_dir) == before
-
-
 def test_two_who_change_one_file_do_not_lose_either(mirrors: Mirrors, unit: Unit) -> None:
     a, b = two_alike(mirrors, unit)
     with a.noticing():
@@ -360,17 +233,6 @@ def test_two_who_change_one_file_do_not_lose_either(mirrors: Mirrors, unit: Unit
         with pytest.raises(OvertakenError, match="another replica has changed"):
             a.publish({a.data_dir / "galleries" / "shoes" / "active.json": b"{}"})
     require_alike(a, b)
-
-
-def test_nothing_is_written_to_a_gallery_that_is_gone(mirrors: Mirrors, unit: Unit) -> None:
-    a, b = mirrors("a", "b")
-    gallery = index(a, unit)
-    b.pull()
-    gallery_of(b).delete()
-    with pytest.raises(OvertakenError, match="has another name by now, or is gone"):
-        write_sealed(gallery.path / "identity.json", "{}")
-    with pytest.raises(GalleryNotFoundError):
-        Gallery.open(gallery.path)
 
 
 def flip(path: Path) -> None:
@@ -410,18 +272,4 @@ def test_a_damaged_file_is_fetched_again(
     assert path.read_bytes() == was
     # So is what was linked to it, and nothing was changed in the home.
     assert b.pull() == number
-    require_alike(a, b)
-
-
-@pytest.mark.slow
-def test_a_file_that_the_home_has_damaged_too_is_made_again(
-    mirrors: Mirrors, unit: Unit, tmp_path: Path
-) -> None:
-    a, b = two_alike(mirrors, unit)
-    path = gallery_of(b).snapshot_path(1) / "initial.index"
-    for one in (tmp_path / "home" / "objects").glob(f"{hashlib.sha256(path.read_bytes()).hexdigest()}*"):
-        one.write_bytes(b"damaged")
-    path.unlink()
-    assert len(GalleryReader(gallery_of(b)).view()) == N_ITEMS
-    gallery_of(b).snapshot().check()
     require_alike(a, b)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -28,20 +27,6 @@ def test_what_is_not_there_is_nothing(store: HomeStore, tmp_path: Path) -> None:
     assert store.get("objects/none") is None
     assert not store.fetch("objects/none", tmp_path / "fetched")
     assert list(store.list("objects")) == []
-
-
-def test_names_come_in_order(store: HomeStore) -> None:
-    for name in ("log/3", "log/1", "log/2", "other/0"):
-        store.put_if_absent(name, b"")
-    store.delete("log/2")
-    assert [one.name for one in store.list("log")] == ["log/1", "log/3"]
-
-
-def test_one_of_many_gets_a_name(store: HomeStore) -> None:
-    with ThreadPoolExecutor(8) as pool:
-        won = list(pool.map(lambda i: store.put_if_absent("log/1", str(i).encode()), range(16)))
-    assert sum(won) == 1
-    assert store.get("log/1") == str(won.index(True)).encode()
 
 
 def test_a_store_that_refuses_taken_names_can_be_a_home(store: HomeStore) -> None:
@@ -73,10 +58,3 @@ def test_a_store_that_nobody_answers_for_says_so(bucket: str, monkeypatch: pytes
         open_store(bucket).get("home.json")
     assert "secret" not in str(raised.value)
     assert raised.value.headers == {"Retry-After": "5"}
-
-
-@pytest.mark.parametrize("address", ["ftp://host/folder", "s3://key:word@bucket"])
-def test_an_address_of_another_kind_is_refused(address: str) -> None:
-    with pytest.raises(HomeError, match="a home is a folder or an address") as raised:
-        open_store(address)
-    assert "word" not in str(raised.value)
