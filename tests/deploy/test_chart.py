@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import subprocess
@@ -15,13 +14,11 @@ import pytest
 import yaml
 
 from tests.deploy.image_tree import steps_of
-from tests.deploy.test_compose import seconds_to_stop
-from tests.deploy.test_monitoring import DEPLOY, ROOT
+from tests.deploy.test_monitoring import DEPLOY
 from vicinal.service.known_names import check_variables
 from vicinal.service.settings import Settings
 
 CHART = DEPLOY / "helm/vicinal"
-ADAPTER = DEPLOY / "prometheus/adapter.yaml"
 HELM = shutil.which("helm")
 pytestmark = [
     pytest.mark.slow,
@@ -119,23 +116,6 @@ def test_every_object_fits_the_schemas_of_kubernetes(values: tuple[str, ...], ve
         kubernetes_validate.validate(one, version, strict=True)
 
 
-@pytest.mark.parametrize(
-    ("value", "named"),
-    [
-        ("mirror.kind=node-disk", "mirror.kind"),
-        ("replicas.counts=3", "counts"),
-        ("home.address=ftp://there", "home.address"),
-        ("settings.redis_url=redis://there", "redis_url"),
-        ("shutdownSeconds=soon", "shutdownSeconds"),
-        ("disruptionBudget.maxUnavailable=half", "maxUnavailable"),
-    ],
-)
-def test_a_value_that_is_none_is_refused(value: str, named: str) -> None:
-    done = helm("template", value)
-    assert done.returncode != 0
-    assert named in done.stderr.replace("/", ".")
-
-
 @each
 def test_pods_have_no_more_than_they_need(values: tuple[str, ...]) -> None:
     user, group = next(value for name, value in steps_of(DEPLOY / "Dockerfile") if name == "USER").split(":")
@@ -158,19 +138,6 @@ def test_pods_have_no_more_than_they_need(values: tuple[str, ...]) -> None:
 
 
 @each
-def test_what_is_mounted_is_there(values: tuple[str, ...]) -> None:
-    for part, workload in workloads(*values).items():
-        spec, own = pod(part, *values), container(part, *values)
-        claims = workload["spec"].get("volumeClaimTemplates", ())
-        there = {one["name"] for one in spec.get("volumes", ())} | {one["metadata"]["name"] for one in claims}
-        assert there == {one["name"] for one in own["volumeMounts"]}
-        paths = {one["mountPath"] for one in own["volumeMounts"]}
-        assert "/data" in paths
-        home = environment(part, *values).get("VICINAL_HOME")
-        assert ("/shared" in paths) is (home == "/shared")
-
-
-@each
 def test_the_settings_are_known_and_fit(values: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     given = {name: value for name, value in environment("replica", *values).items() if value}
     check_variables(Settings, given, "VICINAL_")
@@ -183,48 +150,6 @@ def test_the_settings_are_known_and_fit(values: tuple[str, ...], monkeypatch: py
     assert environment("worker", *values) == environment("replica", *values)
 
 
-def test_a_pod_has_the_time_to_stop() -> None:
-    (sleep,) = re.findall(r"\d+", str(container("replica")["lifecycle"]))
-    for seconds in (20, 120):
-        given = f"shutdownSeconds={seconds}"
-        assert environment("replica", given)["VICINAL_SHUTDOWN_SECONDS"] == str(seconds)
-        for part in PARTS:
-            granted = pod(part, given)["terminationGracePeriodSeconds"]
-            assert granted > int(sleep) + seconds_to_stop(seconds)
-
-
-def test_probes_ask_what_the_service_answers() -> None:
-    own = container("replica")
-    assert own["livenessProbe"]["httpGet"]["path"] == "/livez"
-    start = own["startupProbe"]
-    ready = own["readinessProbe"]["httpGet"]["path"]
-    assert ready == start["httpGet"]["path"]
-    path, _, query = ready.partition("?")
-    asked = json.loads((ROOT / "openapi.json").read_text(encoding="utf-8"))["paths"][path]["get"]
-    (parameter,) = (one for one in asked["parameters"] if one["name"] == query.partition("=")[0])
-    assert query.partition("=")[2] in parameter["schema"]["enum"]
-    assert start["periodSeconds"] * start["failureThreshold"] == 30 * 60
-    assert own["ports"] == [{"name": "http", "containerPort": Settings().port}]
-    assert not [name for name in container("worker") if name.endswith("Probe")]
-
-
-def test_redis_is_for_replicas_and_workers_alone() -> None:
-    (policy,) = (one for one in of_kind("NetworkPolicy") if one["metadata"]["name"].endswith("redis"))
-    (rule,) = policy["spec"]["ingress"]
-    components = [peer["podSelector"]["matchLabels"]["app.kubernetes.io/component"] for peer in rule["from"]]
-    assert components == list(PARTS)
-    assert "egress" not in policy["spec"]
-    (worker,) = (one for one in of_kind("NetworkPolicy") if one["metadata"]["name"].endswith("worker"))
-    assert "ingress" not in worker["spec"]
-    # An empty list of ports would let everything out.
-    (worker,) = (
-        one
-        for one in of_kind("NetworkPolicy", "networkPolicy.ports=null")
-        if one["metadata"]["name"].endswith("worker")
-    )
-    assert [rule["ports"][0]["port"] for rule in worker["spec"]["egress"]] == [53, "redis"]
-
-
 @each
 def test_secrets_are_named_and_never_written(values: tuple[str, ...]) -> None:
     assert of_kind("Secret", *values) == []
@@ -233,33 +158,3 @@ def test_secrets_are_named_and_never_written(values: tuple[str, ...]) -> None:
     assert written == []
     for part in PARTS:
         assert container(part, *values)["envFrom"] == [{"secretRef": {"name": "vicinal"}}]
-
-
-@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
-def test_the_autoscaler_alone_says_how_many_replicas_there_are(kind: str) -> None:
-    values = (*EVERYTHING, f"mirror.kind={'kept' if kind == 'StatefulSet' else 'node'}")
-    (scaler,) = of_kind("HorizontalPodAutoscaler", *values)
-    target = workloads(*values)["replica"]
-    assert scaler["spec"]["scaleTargetRef"] == {
-        "apiVersion": target["apiVersion"],
-        "kind": kind,
-        "name": target["metadata"]["name"],
-    }
-    assert "replicas" not in target["spec"]
-    assert workloads()["replica"]["spec"]["replicas"] == 2
-    # Without an adapter it scales by what every cluster with a metrics server has.
-    (alone,) = of_kind("HorizontalPodAutoscaler", "autoscaling.enabled=true")
-    assert [one["type"] for one in alone["spec"]["metrics"]] == ["Resource"]
-
-
-def adapter_rule() -> dict[str, Any]:
-    (rule,) = yaml.safe_load(ADAPTER.read_text(encoding="utf-8"))["rules"]["custom"]
-    return dict(rule)
-
-
-def test_the_autoscaler_asks_for_what_the_adapter_has() -> None:
-    rule = adapter_rule()
-    named = re.sub(rule["name"]["matches"], r"\1", re.split(r"\{", rule["seriesQuery"])[0])
-    (scaler,) = of_kind("HorizontalPodAutoscaler", *EVERYTHING)
-    asked = [one["pods"]["metric"]["name"] for one in scaler["spec"]["metrics"] if "pods" in one]
-    assert asked == [named]

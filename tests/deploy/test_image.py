@@ -78,33 +78,6 @@ def test_the_context_is_closed_but_for_what_is_copied() -> None:
         assert ignored(path, patterns), path
 
 
-@pytest.mark.parametrize(
-    ("path", "expected"),
-    [("a", True), ("b", False), ("b/c", False), ("b/__pycache__/d", True), ("b/x.pyc", True), ("bb", True)],
-)
-def test_the_last_pattern_that_names_a_file_decides(path: str, expected: bool) -> None:
-    assert ignored(path, ["*", "!b", "**/__pycache__", "**/*.pyc"]) is expected
-
-
-def test_a_step_that_fails_or_is_unknown_is_noticed(tmp_path: Path) -> None:
-    """Negative controls."""
-    (tmp_path / ".dockerignore").write_text("*\n!kept\n")
-    (tmp_path / "shut").touch()
-    wrong = {
-        "RUN false": "RUN false",
-        "ADD https://example.com/a /data/a": "ADD",
-        "COPY shut /data/shut": "keeps out",
-        "SHELL ['x']": "SHELL",
-    }
-    for number, (step, expected) in enumerate(wrong.items()):
-        dockerfile = tmp_path / "Dockerfile"
-        dockerfile.write_text(f"FROM python:3.12-slim\nWORKDIR /data\nUSER 10001:10001\n{step}\n")
-        (tmp_path / str(number)).mkdir()
-        image = ImageTree(dockerfile, tmp_path, tmp_path / str(number))
-        with pytest.raises((AssertionError, KeyError), match=expected):
-            image.do_steps()
-
-
 @pytest.fixture(scope="module")
 def image() -> Iterator[ImageTree]:
     # Not below pytest's own folder, which other users cannot enter.

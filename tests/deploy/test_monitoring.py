@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any, get_args
@@ -13,14 +12,11 @@ import httpx
 import pytest
 import yaml
 
-from tests.ports import free_port
 from tests.programs import program
-from tests.waiting import wait_until
 from vicinal.models.bundle import ModelBundle
 from vicinal.service.galleries.open_galleries import IntegrityState
 from vicinal.service.http.serving.server import serving
 from vicinal.service.jobs.records import JobState
-from vicinal.service.keys import KeyStore
 from vicinal.service.search.answers import CalibrationState
 from vicinal.service.settings import Settings
 
@@ -101,13 +97,6 @@ def test_every_metric_is_one_that_a_server_shows(metrics: str) -> None:
     assert names_in([*expressions(), told]) - names_shown(metrics) == set()
 
 
-@pytest.mark.slow
-def test_a_metric_that_no_server_shows_is_noticed(metrics: str) -> None:
-    """Negative control."""
-    used = names_in(["rate(vicinal_answers_total[5m]) + vicinal_answers", "vicinal_stage_seconds_bucket"])
-    assert used - names_shown(metrics) == {"vicinal_answers"}
-
-
 def test_every_state_is_one_that_there_is() -> None:
     used = {pair for text in expressions() for pair in STATE.findall(text)}
     assert {metric for metric, _ in used} == set(STATES)
@@ -127,18 +116,6 @@ def test_alerts_fire_when_they_should_and_not_before() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.slow
-def test_an_alert_that_does_not_fire_is_noticed(tmp_path: Path) -> None:
-    """Negative control: with the thresholds moved, the cases fail."""
-    changed = ALERTS.read_text(encoding="utf-8").replace("> 0.01", "> 0.9")
-    (tmp_path / "alerts.yaml").write_text(changed, encoding="utf-8")
-    cases = CASES.read_text(encoding="utf-8").replace(
-        "../../deploy/prometheus/alerts.yaml", str(tmp_path / "alerts.yaml")
-    )
-    (tmp_path / "cases.yaml").write_text(cases, encoding="utf-8")
-    assert "VicinalServerErrors" in promtool("test", "rules", tmp_path / "cases.yaml").stderr
-
-
 def test_every_alert_has_a_case_and_says_what_to_do() -> None:
     groups = yaml.safe_load(CASES.read_text(encoding="utf-8"))["tests"]
     fired = {case["alertname"] for group in groups for case in group["alert_rule_test"] if case["exp_alerts"]}
@@ -146,64 +123,3 @@ def test_every_alert_has_a_case_and_says_what_to_do() -> None:
     for rule in alerts():
         assert set(rule["annotations"]) == {"summary", "description"}, rule["alert"]
         assert rule["labels"]["severity"] in ("critical", "warning"), rule["alert"]
-
-
-def test_prometheus_reads_its_file() -> None:
-    done = promtool("check", "config", "--syntax-only", DEPLOY / "prometheus/prometheus.yml")
-    assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.slow
-def test_prometheus_scrapes_a_server_and_evaluates_every_alert(
-    tmp_path: Path, tiny_bundle: ModelBundle
-) -> None:
-    """A real Prometheus with the real files; the address and the place of the key are those of the test."""
-    command = program("prometheus")
-    settings = Settings(data_dir=tmp_path / "data", bundle=tiny_bundle.path, device="cpu", threads=1)
-    _, key = KeyStore(settings.keys_path).create("prometheus", ["admin"])
-    (tmp_path / "key").write_text(f"{key}\n", encoding="utf-8")
-    shutil.copy(ALERTS, tmp_path)
-    port = free_port()
-    with serving(settings) as url:
-        config = (DEPLOY / "prometheus/prometheus.yml").read_text(encoding="utf-8")
-        changes = {
-            "vicinal:8321": url.removeprefix("http://"),
-            "/keys/prometheus": str(tmp_path / "key"),
-            "15s": "1s",
-        }
-        for old, new in changes.items():
-            assert old in config
-            config = config.replace(old, new)
-        (tmp_path / "prometheus.yml").write_text(config, encoding="utf-8")
-        options = {
-            "config.file": tmp_path / "prometheus.yml",
-            "storage.tsdb.path": tmp_path / "series",
-            "web.listen-address": f"127.0.0.1:{port}",
-        }
-        words = [f"--{name}={value}" for name, value in options.items()]
-        with (
-            subprocess.Popen([command, *words], stderr=subprocess.DEVNULL) as prometheus,
-            httpx.Client(base_url=f"http://127.0.0.1:{port}/api/v1", timeout=30) as api,
-        ):
-            try:
-                wait_until(lambda: value_of(api, 'up{job="vicinal"}') == 1 and are_evaluated(api), every=0.2)
-                assert value_of(api, "vicinal_searches_under_way") == 0
-                groups = api.get("/rules").json()["data"]["groups"]
-            finally:
-                prometheus.terminate()
-    states = {rule["name"]: rule["health"] for group in groups for rule in group["rules"]}
-    assert states == {rule["alert"]: "ok" for rule in alerts()}
-
-
-def value_of(api: httpx.Client, expression: str) -> float | None:
-    """The one value of an expression; None before there is one, or before Prometheus answers."""
-    try:
-        found = api.get("/query", params={"query": expression}).json()["data"]["result"]
-    except (httpx.TransportError, ValueError):
-        return None
-    return float(found[0]["value"][1]) if found else None
-
-
-def are_evaluated(api: httpx.Client) -> bool:
-    groups = api.get("/rules").json()["data"]["groups"]
-    return bool(groups) and all(rule["health"] != "unknown" for group in groups for rule in group["rules"])

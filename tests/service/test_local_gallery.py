@@ -12,12 +12,8 @@ from PIL import Image
 
 import vicinal
 from vicinal.indexer.errors import (
-    GalleryError,
     GalleryNotFoundError,
-    ItemExistsError,
-    ItemNotFoundError,
     SourceError,
-    VersionNotFoundError,
 )
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.errors import EmbeddingError
@@ -63,12 +59,6 @@ def test_a_gallery_that_is_not_there_is_made_by_its_first_index(
     assert "'new' at" in repr(new)
 
 
-@pytest.mark.parametrize("name", ["No Name", "../up"])
-def test_a_name_that_is_no_gallery_s_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(GalleryError, match="is no gallery name"):
-        vicinal.open_gallery(name, data_dir=tmp_path)
-
-
 def test_any_kind_of_picture_finds_the_same(
     shop: vicinal.LocalGallery,
     view: Callable[[int, int], Image.Image],
@@ -83,14 +73,6 @@ def test_any_kind_of_picture_finds_the_same(
     together = shop.search_many(queries, include_candidates=True)
     assert len({one.candidates[0].id for one in [*alone, *together]}) == 1
     assert alone[0].candidates == alone[3].candidates == together[2].candidates
-
-
-def test_an_item_is_searched_for_as_if_it_were_not_there(shop: vicinal.LocalGallery) -> None:
-    first = shop.matcher.view.items([0])[0]["id"]
-    found = shop.search(item=first, limit=5, include_candidates=True)
-    assert first not in [one.id for one in (*found.matches, *found.candidates)]
-    with pytest.raises(ItemNotFoundError):
-        shop.search(item="nobody")
 
 
 def test_an_embedding_is_a_query_as_a_list_or_as_an_array(clips: vicinal.LocalGallery) -> None:
@@ -133,19 +115,6 @@ def test_embeddings_of_arrays_are_items_with_labels_and_metadata(clips: vicinal.
     assert items[0]["metadata"] == {}
 
 
-@pytest.mark.slow
-def test_arrays_that_changed_are_a_conflict_until_it_is_said_what_becomes_of_them(
-    clips: vicinal.LocalGallery,
-) -> None:
-    before = np.array(clips.matcher.snapshot.embeddings)
-    with pytest.raises(ItemExistsError):
-        clips.index(arrays(seed=1))
-    assert clips.index(arrays(seed=1), on_conflict="skip").is_new is False
-    assert np.array_equal(clips.matcher.snapshot.embeddings, before)
-    assert clips.index(arrays(seed=1), on_conflict="replace").version == 2
-    assert not np.array_equal(clips.matcher.snapshot.embeddings, before)
-
-
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -161,36 +130,3 @@ def test_arrays_that_changed_are_a_conflict_until_it_is_said_what_becomes_of_the
 def test_arrays_that_do_not_fit_are_refused(given: dict[str, Any], message: str) -> None:
     with pytest.raises(SourceError, match=message):
         vicinal.EmbeddingSource.of_arrays(np.eye(2), **given)
-
-
-@pytest.mark.slow
-def test_a_calibrated_gallery_knows_what_it_does_not_have(clips: vicinal.LocalGallery) -> None:
-    assert clips.search(item="item 0").no_match is None
-    record = clips.calibrate("fpir=10%", visits_by="none")
-    assert (clips.threshold.value, clips.threshold.state) == (record.threshold, "current")
-    rng = np.random.default_rng(5)
-    strangers = clips.search_many(rng.normal(size=(60, DIM)))
-    known = clips.search_many(np.asarray(clips.matcher.snapshot.embeddings))
-    assert sum(bool(one.no_match) for one in strangers) > 45
-    assert sum(not one.no_match for one in known) == len(known)
-
-
-@pytest.mark.slow
-def test_versions_can_be_gone_back_to(clips: vicinal.LocalGallery) -> None:
-    clips.index(arrays(n_things=N_THINGS + 1), on_conflict="replace")
-    assert [(one.version, one.is_active) for one in clips.versions] == [(2, True), (1, False)]
-    clips.activate(1)
-    assert len(clips) == N_THINGS * N_VIEWS
-    with pytest.raises(VersionNotFoundError):
-        clips.activate(9)
-
-
-@pytest.mark.slow
-def test_a_version_that_waits_is_compared_and_used(clips: vicinal.LocalGallery) -> None:
-    clips.calibrate("fpir=10%", visits_by="none")
-    clips.index(arrays(n_things=N_THINGS + 2), on_conflict="replace", activate=False)
-    assert len(clips) == N_THINGS * N_VIEWS
-    compared = clips.compare(2, target="fpir=10%", visits_by="none")
-    assert [one.version for one in compared.variants] == [1, 2]
-    clips.use(compared, 1)
-    assert len(clips) == (N_THINGS + 2) * N_VIEWS

@@ -17,11 +17,6 @@ def test_the_defaults_listen_on_loopback_without_keys() -> None:
     assert (settings.host, settings.api_keys) == ("127.0.0.1", {})
 
 
-def test_the_environment_sets_nested_values(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("VICINAL_PIPELINE__RERANK__K", "5")
-    assert Settings().pipeline.rerank.k == 5
-
-
 def test_arguments_win_over_the_environment_and_it_over_the_file(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -30,12 +25,6 @@ def test_arguments_win_over_the_environment_and_it_over_the_file(
     monkeypatch.setenv("VICINAL_MAX_BATCH", "2")
     settings = Settings(port=3)
     assert (settings.port, settings.max_batch, settings.max_limit) == (3, 2, 1)
-
-
-def test_an_unknown_key_of_the_file_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "vicinal.toml").write_text("treshold = 1\n", encoding="utf-8")
-    with pytest.raises(RequestError, match=r"'treshold' in 'vicinal\.toml' is not a setting"):
-        Settings()
 
 
 @pytest.mark.parametrize(

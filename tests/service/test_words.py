@@ -5,13 +5,10 @@ from __future__ import annotations
 import pytest
 
 from vicinal.indexer.hygiene import Hygiene
-from vicinal.models.bundle import ModelBundle
 from vicinal.service.measuring.evidence import RateEvidence, VisitEvidence
-from vicinal.service.search.pipeline import Pipeline, choose_pipeline, service_pipeline
 from vicinal.service.words import (
     RATES,
     hygiene_lines,
-    search_words,
     visit_words,
 )
 
@@ -46,28 +43,6 @@ def test_what_mixing_visits_would_promise_stands_beside_what_it_shows() -> None:
         "Photos of one visit were kept apart: 20 visits. A calibration that mixes them (threshold 0.5000) "
         "promises FNIR 10 % but shows 40 %, R@1 100 % but shows 70 %"
     )
-
-
-@pytest.mark.parametrize(
-    ("refine", "rerank", "expected"),
-    [
-        ("off", "off", "nearest neighbors, one threshold"),
-        ("off", "contextual", "nearest neighbors, re-ranked by shared neighbors, one threshold"),
-        ("query", "off", "nearest neighbors, query refined by attention over 4 neighbors, one threshold"),
-        (
-            "both",
-            "contextual",
-            "nearest neighbors, query and items refined by attention over 4 neighbors, re-ranked by shared "
-            "neighbors, one threshold",
-        ),
-    ],
-)
-def test_a_search_is_told_stage_by_stage(
-    refiner_bundle: ModelBundle, refine: str, rerank: str, expected: str
-) -> None:
-    default = service_pipeline(Pipeline(), refiner_bundle)
-    pipeline = choose_pipeline(default, rerank, refine=refine, bundle=refiner_bundle)
-    assert search_words(pipeline, refiner_bundle) == expected
 
 
 @pytest.mark.parametrize(

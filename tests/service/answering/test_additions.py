@@ -19,7 +19,7 @@ from vicinal.indexer.reader import GalleryReader
 from vicinal.models.embedder import Embedder
 from vicinal.service.answering.additions import add_confirmed, confirmed_searches, item_id_of, remove_added
 from vicinal.service.answering.store import KeptSearch, SearchStore
-from vicinal.service.errors import RequestError, SearchNotFoundError
+from vicinal.service.errors import RequestError
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.measuring.visits import Visits, find_visits
 
@@ -93,21 +93,6 @@ def test_a_confirmed_search_becomes_an_item_with_its_own_embedding(
     # Done once more, there is nothing to do.
     assert add_confirmed(reader, embedder).added == []
     assert len(reader.view()) == len(view)
-
-
-def test_what_is_not_agreed_on_becomes_no_item(
-    store: SearchStore, reader: GalleryReader, embedder: Embedder, kept: list[KeptSearch]
-) -> None:
-    confirm(store, kept[0], kept[1])
-    store.answer(kept[0].id, "absent", by="bob")
-    store.answer(kept[1].id, "unsure", by="bob")
-    store.answer(kept[2].id, "absent", by="eve")
-    store.answer(kept[3].id, "wrong", item_id=kept[3].candidates[0].id, by="eve")
-    assert [one.search.id for one in confirmed_searches(store)] == [kept[1].id]
-    with pytest.raises(RequestError, match="nobody says which label"):
-        add_confirmed(reader, embedder, only=[kept[0].id])
-    with pytest.raises(SearchNotFoundError):
-        add_confirmed(reader, embedder, only=["gone"])
 
 
 def test_a_label_gets_so_many_of_different_visits_those_missed_first(

@@ -21,7 +21,6 @@ from vicinal.service.errors import (
     UnknownLabelError,
 )
 from vicinal.service.measuring.matcher import Matcher
-from vicinal.service.search.pipeline import Pipeline, Rerank
 
 ITEM = "plain/view 0.png"
 
@@ -77,24 +76,6 @@ def test_what_cannot_be_is_refused(review: SearchReview, searches: list[KeptSear
     assert review.store.answers() == []
 
 
-def test_two_persons_who_disagree_are_told(review: SearchReview, searches: list[KeptSearch]) -> None:
-    one = searches[6].id
-    review.store.draw([one])
-    review.answer(one, "label", by="eve", label="plain")
-    assert review.answer(one, "unsure", by="bob").disagrees is None
-    given = review.answer(one, "absent", by="bob")
-    assert given.disagrees == "another person said that it is 'plain'"
-    assert review.answer(one, "item", by="ann", item_id=ITEM).disagrees == (
-        "another person said that the gallery lacks it"
-    )
-    known = review.known()
-    assert (known.n_answered, known.n_known, known.n_disagreed) == (1, 0, 1)
-    (told,) = known.disagreements
-    assert [each.by for each in told.answers] == ["eve", "bob", "ann"]
-    review.take_back(given.number, by="bob")
-    assert (review.known().n_known, review.known().disagreements) == (1, [])
-
-
 def test_only_who_said_it_takes_it_back_and_who_may_all(
     review: SearchReview, searches: list[KeptSearch]
 ) -> None:
@@ -138,49 +119,6 @@ def test_one_in_ten_is_asked_a_second_person(review: SearchReview) -> None:
 def test_a_visit_is_asked_about_once(matcher: Matcher, view: View) -> None:
     keep_searches(matcher, view, visit="all of one visit")
     assert len(SearchReview(matcher).next(20, by="eve").questions) == 1
-
-
-def test_what_was_said_unasked_counts_once_it_is_drawn(
-    review: SearchReview, searches: list[KeptSearch]
-) -> None:
-    for one in searches[:10]:
-        review.answer(one.id, "absent", by="eve")
-    known = review.known()
-    assert known.n_answered == 0
-    assert known.notes == ["10 answered searches: not drawn yet: what was said counts in no rate until then"]
-    asked = review.next(20, by="bob").questions
-    # All are drawn, and only those put to somebody that nobody has said anything of.
-    assert {one.search_id for one in asked} == {one.id for one in searches[10:]}
-    assert (review.known().n_drawn, review.known().n_answered) == (20, 10)
-
-
-def test_another_pipeline_scores_them_anew_and_says_so(
-    gallery: Gallery, embedder: Embedder, view: View
-) -> None:
-    keep_searches(Matcher(gallery, embedder), view)
-    other = SearchReview(Matcher(gallery, embedder, Pipeline(rerank=Rerank(method="contextual", k=4))))
-    (question,) = other.next(1, by="eve").questions
-    assert question.note is not None
-    assert "was made with the pipeline" in question.note
-    assert "its answer counts, with the scores of today" in question.note
-    found = other.matcher.search(embeddings=other.store.get(question.search_id).embedding)[0]
-    assert question.candidates[0].score == found.top_score
-    given = other.answer(question.search_id, "unsure", by="eve")
-    assert given.note == question.note
-    assert other.known().n_answered == 1
-
-
-def test_another_model_leaves_them_out_and_says_so(matcher: Matcher, view: View) -> None:
-    (one,) = keep_searches(matcher, view, 1, bundle="another")
-    review = SearchReview(matcher)
-    assert review.next(5, by="eve").questions == []
-    review.store.draw([one.id])
-    given = review.answer(one.id, "absent", by="eve")
-    assert given.note is not None
-    assert "made with another model" in given.note
-    known = review.known()
-    assert (known.n_drawn, known.n_answered) == (1, 0)
-    assert known.notes[0].startswith("1 answered search: made with another model")
 
 
 def test_answers_tell_the_rates_of_the_threshold_in_force(

@@ -88,35 +88,3 @@ def test_the_score_without_an_item_is_that_of_a_gallery_without_it(
     assert why.carrier.id == "odd"
     assert "carried it" in why.sentence
     assert "'jug' would match" in why.sentence
-
-
-def test_no_single_item_is_to_blame_where_others_of_its_label_match_too(
-    opened: vicinal.LocalGallery,
-) -> None:
-    matcher = matcher_of(opened, Pipeline(rerank=OFF), 0.5)
-    keep(matcher, near(1.0, 0.02, 0.05), "a")
-    why = explain_wrong(matcher, "a", "mug 1")
-    assert why.carrier is None
-    assert why.sentence == (
-        f"No single item is to blame: without 'mug 1' the best of 'mug' is 'mug 2' with "
-        f"{why.score_without:.3f}, still a match."
-    )
-
-
-def test_other_searches_that_the_item_decided_are_counted_by_what_was_said(
-    opened: vicinal.LocalGallery,
-) -> None:
-    matcher = matcher_of(opened, Pipeline(rerank=OFF), 0.5)
-    store = SearchStore(matcher.gallery.path)
-    for number, name in enumerate("abcdef"):
-        keep(matcher, near(0.1 + 0.001 * number, 1.0, 0.0), name)
-    # The mugs that it came first of decide without it.
-    keep(matcher, near(1.0, 0.02, 0.05), "g")
-    store.answer("b", "label", label="mug", by="eve")
-    store.answer("c", "label", label="jug", by="eve")
-    store.answer("d", "absent", by="eve")
-    store.answer("e", "unsure", by="eve")
-    store.answer("f", "wrong", item_id="odd", by="eve")
-    why = explain_wrong(matcher, "a", "odd")
-    assert (why.right, why.wrong, why.untold) == (["b"], ["c", "d", "f"], ["e"])
-    assert why.sentence.endswith("It decided 5 other kept searches: 1 rightly, 3 wrongly, 1 untold.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -133,22 +132,6 @@ def test_items_are_counted_by_what_became_of_them(
     assert any("holds other items" in warning for warning in found.warnings)
 
 
-def test_without_labels_nothing_is_compared_and_the_reason_said(
-    plan: ComparisonPlan,
-    matcher: Matcher,
-    make_version: Callable[..., int],
-    embedder: Embedder,
-    catalog: Path,
-) -> None:
-    matcher.thresholds.set_by_hand(matcher.pipeline, 0.5)
-    bare = [replace(item, label=None) for item in read_source(catalog)]
-    found = compared(plan, make_version(embedder, bare), target="fpir=5%")
-    present, new = found.variants
-    assert (new.figures, new.flips, new.calibration, found.recommended) == ({}, {}, None, 0)
-    assert "have no labels" in new.left_out["calibration"]
-    assert "no labelled item" in present.left_out["queries"]
-
-
 @pytest.mark.parametrize(
     ("by_hand", "said"), [(False, "no threshold in force to take the target from"), (True, "set by hand")]
 )
@@ -187,45 +170,6 @@ def test_a_threshold_of_another_bundle_is_never_used(
     assert present.calibration.id == "one-0"
     assert before.calibration.id == calibrated
     assert str(found.target) == "FPIR 5 %"
-
-
-def test_without_the_old_bundle_pictures_are_left_out_and_said_so(
-    plan: ComparisonPlan,
-    data_dir: Path,
-    make_settings: MakeSettings,
-    calibrated: str,
-    make_version: Callable[..., int],
-    other: Embedder,
-    catalog: Path,
-) -> None:
-    version = make_version(other)
-    settings = make_settings(data_dir, bundle=other.bundle.path)
-    lonely = replace(plan, bundles=ServedBundles(settings, embedder=other), pictures=catalog)
-    found = compared(lonely, version)
-    present, new = found.variants
-    assert "is not here" in present.problem
-    assert (new.problem, "pictures" in new.flips) == (None, False)
-    assert "is not here" in present.left_out["pictures"]
-    assert any("searched as stored" in warning for warning in found.warnings)
-    assert (found.n_with_mate, new.calibration.id) == (60, "one-1")
-
-
-def test_labelled_queries_take_the_place_of_leave_one_out(
-    plan: ComparisonPlan,
-    calibrated: str,
-    make_version: Callable[..., int],
-    other: Embedder,
-    catalog: Path,
-    tmp_path: Path,
-) -> None:
-    """The bundles embed the same pictures each in its own way, and the calibration is of these."""
-    shutil.copytree(catalog, tmp_path / "queries")
-    found = compared(replace(plan, queries=tmp_path / "queries"), make_version(other), target="fpir=20%")
-    present, new = found.variants
-    assert (found.n_queries, found.n_with_mate) == (60, 60)
-    assert (new.calibration.source, str(new.calibration.target)) == ("queries", "FPIR 20 %")
-    # Each query is an item itself.
-    assert present.figures["hit_rate"].value == new.figures["hit_rate"].value == 1.0
 
 
 def test_versions_and_pipelines_are_tried_together_and_a_variant_comes_into_force_as_a_whole(

@@ -82,24 +82,6 @@ def test_false_matches_are_counted_where_every_variant_searched_without_a_mate(
     assert found.value == pytest.approx(sum(other.other_scores[i] >= 0.7 for i in rows) / len(rows))
 
 
-def test_the_present_variant_does_not_differ_from_itself(
-    present: Outcomes, other: Outcomes, labels: np.ndarray
-) -> None:
-    figures = ComparedSearches([present, other], labels, None, seed=0).figures()[0]
-    assert {(one.difference, one.low, one.high) for one in figures.values()} == {(0.0, 0.0, 0.0)}
-
-
-def test_an_error_at_a_target_takes_a_threshold_that_holds_it_in_each_variant(
-    present: Outcomes, other: Outcomes, labels: np.ndarray
-) -> None:
-    found = ComparedSearches([present, other], labels, Target.parse("fpir=20%"), seed=0).figures()
-    for one, figures in zip((present, other), found, strict=True):
-        rows = present.has_none & other.has_none
-        threshold = np.sort(one.other_scores[rows])[-int(0.2 * rows.sum()) - 1]
-        mates = one.mate_scores[present.has_mate & other.has_mate]
-        assert figures["error"].value == pytest.approx(float((mates <= threshold).mean()))
-
-
 def test_a_target_on_pairs_takes_the_thresholds_as_given(
     present: Outcomes, other: Outcomes, labels: np.ndarray
 ) -> None:

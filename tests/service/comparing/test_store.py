@@ -15,14 +15,11 @@ from vicinal.service.comparing.comparison import ComparisonPlan, compare
 from vicinal.service.comparing.record import Comparison, ComparisonRequest, PipelineGrid
 from vicinal.service.comparing.store import ComparisonStore, put_in_force
 from vicinal.service.errors import (
-    CalibrationMismatchError,
     CalibrationRecordError,
     ComparisonRecordError,
-    RequestError,
 )
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.measuring.matcher import Matcher
-from vicinal.service.measuring.records.store import CalibrationStore
 from vicinal.service.search.pipeline import ActivePipelineFile, Pipeline, Rerank
 from vicinal.service.settings import Settings
 
@@ -69,17 +66,6 @@ def test_a_comparison_is_given_back_and_never_changed(
         store.keep(made, indent=1)
 
 
-@pytest.mark.slow
-def test_the_recommended_variant_is_kept_with_all_scores_and_others_with_the_comparison(
-    settings: Settings, made: Comparison
-) -> None:
-    calibrations = CalibrationStore(Gallery.open(settings.galleries_path / "shoes").calibrations_path)
-    recommended = made.variants[made.recommended].calibration
-    assert [one.id for one in calibrations.history(passes_over_damaged=True)] == [recommended.id]
-    assert calibrations.scores(recommended) is not None
-    assert calibrations.in_force() == set()
-
-
 def test_a_damaged_comparison_is_an_error_and_passed_over_in_lists(
     gallery: Gallery, made: Comparison
 ) -> None:
@@ -106,14 +92,3 @@ def test_a_choice_does_not_hold_for_another_bundle(
     file.path.write_text("{}", encoding="utf-8")
     with pytest.raises(CalibrationRecordError, match="damaged"):
         matcher.search(item_ids=["plain/view 0.png"])
-
-
-def test_what_was_not_compared_or_is_of_another_gallery_is_not_put_in_force(
-    gallery: Gallery, made: Comparison, bundles: ServedBundles
-) -> None:
-    with pytest.raises(RequestError, match="no variant 7"):
-        put_in_force(gallery, bundles, made, 7)
-    record = made.variants[1].calibration.model_copy(update={"gallery": "hats", "gallery_id": "0" * 16})
-    foreign = made.variants[1].model_copy(update={"calibration": record})
-    with pytest.raises(CalibrationMismatchError, match="hats"):
-        put_in_force(gallery, bundles, made.model_copy(update={"variants": (foreign,)}), 0)

@@ -77,12 +77,6 @@ def test_the_bad_end_of_the_interval_decides(
     assert judge({condition: bad_end}).outcomes[-1].value == pytest.approx(bad_end)
 
 
-def test_a_good_middle_does_not_make_up_for_a_bad_end(judge: Callable[..., Decision]) -> None:
-    decision = judge({"hit_rate_drop_at_most": 0.01}, figures={"hit_rate": figure(-0.05, 0.25)})
-    assert (decision.activate, decision.outcomes[-1].value) == (False, pytest.approx(0.05))
-    assert decision.reason.startswith("not activated: the hit rate falls by at most 5 %")
-
-
 @pytest.mark.parametrize(
     ("condition", "known"),
     [
@@ -106,13 +100,6 @@ def test_a_version_that_cannot_be_searched_is_never_activated(judge: Callable[..
     assert (decision.activate, "bundle is not here" in decision.reason) == (False, True)
 
 
-def test_all_conditions_must_hold(judge: Callable[..., Decision]) -> None:
-    conditions = {"hit_rate_drop_at_most": 0.5, "fnir_rise_at_most": 0.0, "needs_calibration": True}
-    decision = judge(conditions)
-    assert [one.holds for one in decision.outcomes] == [True, True, False, True]
-    assert not decision.activate
-
-
 @pytest.mark.parametrize(
     ("rates", "high", "expected", "why"),
     [
@@ -132,10 +119,3 @@ def test_another_variant_is_recommended_only_beyond_chance(
     ]
     number, reason = recommend([variant(figures={"error": one}) for one in figures], "fnir")
     assert (number, why in reason) == (expected, True)
-
-
-def test_what_cannot_be_put_in_force_is_not_recommended() -> None:
-    better = {"error": figure(-0.3, -0.1, 0.1)}
-    present = variant(figures={"error": figure(0.0, 0.0, 0.4)})
-    for missing in ({"calibration": None}, {"problem": "its bundle is not here"}):
-        assert recommend([present, variant(figures=better, **missing)], "fnir")[0] == 0

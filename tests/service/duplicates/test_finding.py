@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -53,28 +52,3 @@ def test_a_pair_that_was_called_different_is_no_duplicate_again(tmp_path: Path, 
     assert frozenset((group.kept.id, copy.id)) not in pairs_of(after)
     store.take_back(number)
     assert pairs_of(find_duplicates(gallery, view, DuplicateOptions(), "again")) == pairs_of(before)
-
-
-@pytest.mark.slow
-def test_the_comparisons_are_announced_and_then_the_stage_that_is_left(
-    tmp_path: Path, embedder: Embedder
-) -> None:
-    write_album(tmp_path / "photos")
-    gallery = Gallery(tmp_path / "galleries" / "album")
-    index_items(gallery, read_source(tmp_path / "photos"), embedder, workers=1)
-    told: list[tuple[str, int, int] | str] = []
-    find_duplicates(
-        gallery,
-        GalleryReader(gallery).view(),
-        DuplicateOptions(),
-        "told",
-        on_progress=lambda stage, done, total, *_: told.append((stage, done, total)),
-        on_plan=told.append,
-    )
-    (plan,) = [one for one in told if isinstance(one, str)]
-    after = told[told.index(plan) :]
-    n = int(re.match(r"([\d,]+) comparisons of 70 photos take about 0:\d\d:\d\d$", plan)[1].replace(",", ""))  # type: ignore[index]
-    # Files of the same bytes are compared as one.
-    assert ("compare", 0, n) in told[: told.index(plan)]
-    assert after[1:] == [("compare", done, n) for _, done, _ in after[1:]]
-    assert after[-1] == ("compare", n, n)

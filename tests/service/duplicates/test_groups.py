@@ -14,9 +14,7 @@ from PIL import Image
 
 from tests.photos import draw_photo
 from vicinal.indexer.duplicates.comparison import ComparedPairs
-from vicinal.service.duplicates.groups import Copy, group_copies, kinds_of, make_groups
-
-YEAR = datetime.datetime(2020, 1, 1)
+from vicinal.service.duplicates.groups import group_copies, make_groups
 
 
 def pairs(*rows: tuple[int, int, float], orientation: int = 0, area: float = 1.0) -> ComparedPairs:
@@ -54,11 +52,6 @@ def test_a_copy_of_a_copy_is_not_one_of_the_kept() -> None:
     assert {kept: [copy.position for copy in copies] for kept, copies in found.items()} == {0: [1], 2: [3]}
 
 
-def test_the_order_decides_what_is_kept() -> None:
-    found = group_copies(pairs((0, 1, 0.9), (0, 2, 0.8)), order=[2, 1, 0])
-    assert {kept: [copy.position for copy in copies] for kept, copies in found.items()} == {2: [0]}
-
-
 @given(
     edges=st.lists(
         st.tuples(st.integers(0, 9), st.integers(0, 9)).filter(lambda one: one[0] < one[1]), unique=True
@@ -77,19 +70,6 @@ def test_every_copy_is_a_partner_of_the_kept_one_and_in_one_group(
     assert all({a, b} & {copy.position for copies in found.values() for copy in copies} for a, b in edges)
 
 
-@pytest.mark.parametrize(
-    ("area", "pixels", "kinds"),
-    [
-        (1.0, 100, ("recompressed",)),
-        (1.0, 50, ("resized",)),
-        (0.7, 70, ("cropped",)),
-        (0.7, 30, ("cropped", "resized")),
-    ],
-)
-def test_what_was_done_is_told_from_area_and_pixels(area: float, pixels: int, kinds: tuple[str, ...]) -> None:
-    assert kinds_of(Copy(1, 0.9, 0, area), 100, pixels) == kinds
-
-
 def test_the_largest_picture_is_kept_then_the_largest_file(tmp_path: Path) -> None:
     photo = draw_photo(0)
     uris = [
@@ -103,30 +83,6 @@ def test_the_largest_picture_is_kept_then_the_largest_file(tmp_path: Path) -> No
     assert [one.kinds for one in group.copies] == [("recompressed",), ("resized",)]
     assert group.kept.n_bytes == (tmp_path / "best.jpg").stat().st_size
     assert notes == ()
-
-
-def test_of_equal_files_the_one_taken_first_is_kept_then_the_first_id(tmp_path: Path) -> None:
-    uris = [save(tmp_path / f"{i}.jpg", draw_photo(0)) for i in range(4)]
-    taken = [None, YEAR.replace(2021), YEAR, None]
-    (group,), _ = make_groups(table(uris, taken), [[0, 1, 2, 3]], None, None)
-    assert [group.kept.id, *(one.id for one in group.copies)] == ["item 2", "item 1", "item 0", "item 3"]
-    assert {one.kinds for one in group.copies} == {("exact",)}
-
-
-def test_the_twins_of_a_copy_go_with_it(tmp_path: Path) -> None:
-    large, small = draw_photo(0), draw_photo(0).resize((80, 60))
-    uris = [save(tmp_path / f"{i}.png", one) for i, one in enumerate((small, large, small))]
-    (group,), _ = make_groups(table(uris), [[0, 2], [1]], pairs((0, 1, 0.9)), np.full((2, 2), 64))
-    assert (group.kept.id, sorted(one.id for one in group.copies)) == ("item 1", ["item 0", "item 2"])
-    assert {one.kinds for one in group.copies} == {("resized",)}
-
-
-def test_files_that_are_gone_are_judged_by_their_thumbnails(tmp_path: Path) -> None:
-    uris = [str(tmp_path / "gone.jpg"), "sent.jpg"]
-    thumbnails = np.array([[64, 48], [128, 96]])
-    (group,), notes = make_groups(table(uris), [[0], [1]], pairs((0, 1, 0.9)), thumbnails)
-    assert (group.kept.id, group.kept.width, group.kept.n_bytes) == ("item 1", 128, None)
-    assert notes[0].startswith("2 files of the groups are not where they were indexed from")
 
 
 def test_a_name_that_came_over_the_network_opens_no_file_here(

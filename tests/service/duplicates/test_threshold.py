@@ -45,16 +45,6 @@ def test_a_threshold_at_half_would_not_hold_it() -> None:
     assert n_wrong > 1.2 * 0.01 * n_found + 2
 
 
-def test_more_copies_allow_a_lower_threshold() -> None:
-    wrong, made = wrong_scores(60), made_scores(150)
-    values = [
-        choose_threshold(made, np.concatenate([made_scores(n, 7)[:, 0], wrong]), 0.99).value
-        for n in (60, 1000)
-    ]
-    assert None not in values
-    assert values[1] < values[0]
-
-
 def test_what_was_found_of_the_made_copies_is_counted_with_an_interval() -> None:
     made = made_scores(150)
     found = choose_threshold(made, np.concatenate([made_scores(500, 7)[:, 0], wrong_scores(60)]), 0.99)

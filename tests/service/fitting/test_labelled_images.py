@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -43,14 +42,6 @@ def test_what_cannot_be_used_is_counted_and_left_out(tmp_path: Path) -> None:
     assert [Path(one.path).name for one in found.unusable] == ["broken.jpg"]
 
 
-def test_photos_come_in_the_sequence_of_their_numbers(tmp_path: Path) -> None:
-    (tmp_path / "cup").mkdir()
-    for number in (9, 10, 100):
-        _write(tmp_path / "cup" / f"IMG_{number}.png", (number, 0, 0))
-    found = read_labelled_images(read_source(tmp_path))
-    assert [path.stem for path in found.paths] == ["IMG_9", "IMG_10", "IMG_100"]
-
-
 def test_one_of_five_labels_is_held_out_of_every_size() -> None:
     photos = photos_of([100] * 10 + [10] * 10)
     split = hold_out(photos, 0)
@@ -58,13 +49,6 @@ def test_one_of_five_labels_is_held_out_of_every_size() -> None:
     assert sorted(np.unique(held, return_counts=True)[1]) == [10, 10, 100, 100]
     assert not set(held) & set(photos.labels[split.training])
     assert (split.training | split.held_out).all()
-
-
-def test_of_thousands_of_photos_fewer_labels_are_held_out() -> None:
-    photos = photos_of([50] * 250 + [10] * 250)
-    held = photos.labels[hold_out(photos, 0).held_out]
-    assert 1000 <= len(held) <= 2000
-    assert sorted(set(np.unique(held, return_counts=True)[1])) == [10, 50]
 
 
 @pytest.mark.parametrize(
@@ -77,15 +61,6 @@ def test_of_thousands_of_photos_fewer_labels_are_held_out() -> None:
 def test_too_little_is_refused(sizes: list[int], message: str) -> None:
     with pytest.raises(RequestError, match=message):
         hold_out(photos_of(sizes), 0)
-
-
-def test_every_photo_is_used_or_has_a_reason() -> None:
-    photos = replace(photos_of([30] * 20 + [1]), n_unlabelled=3, n_repeated=2)
-    split = hold_out(photos, 0)
-    assert photos.used(split).per_label is None
-    used = photos.used(photos.at_most(5, split, 0))
-    assert (used.n_photos, used.n_single, used.n_spare, used.per_label) == (200, 1, 400, 5)
-    assert used.n_found == used.n_photos + used.n_single + used.n_spare + 3 + 2
 
 
 def test_the_manifest_is_one_that_training_reads(tmp_path: Path) -> None:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-import pytest
-
-from vicinal.service.fitting.report import next_commands, report_lines
+from vicinal.service.fitting.report import report_lines
 from vicinal.training.fitting.report import FitReport, Interval
 
 
@@ -64,28 +61,3 @@ def test_the_figures_are_said_in_plain_words() -> None:
         line.startswith("Measured in a trial that learned without 8 of the labels, on their 412 photos")
         for line in lines
     )
-
-
-def test_the_gallery_is_compared_with_the_bundle_and_the_folder_that_were_given() -> None:
-    plain = next_commands(report(), None, "shop", None)
-    commands = next_commands(report(), None, "shop", Path("my data"), Path("bundles/own"))
-    assert all(command.endswith(" --data-dir 'my data'") for command in commands)
-    assert ["--bundle bundles/own" in command for command in commands] == [False, True, True]
-    assert not any("--data-dir" in command or "bundles/own" in command for command in plain)
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        (
-            {"n_photos": 573, "n_spare": 630, "per_label": 4},
-            "630 photos left out for want of time, which allows 4 a label",
-        ),
-        ({"n_photos": 573, "n_unlabelled": 7}, "7 photos without a label, left out"),
-        ({"n_photos": 573, "n_single": 2}, "2 labels with one photo"),
-        ({"n_photos": 573, "n_repeated": 1}, "1 repeated file left out"),
-    ],
-)
-def test_all_photos_are_accounted_for(changes: dict[str, int | None], said: str) -> None:
-    told = "\n".join(report_lines(report(**changes)))
-    assert ("Learned from 573 of 1,203 photos, of 30 labels." in told, said in told) == (True, True)

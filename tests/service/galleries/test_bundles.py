@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.service.types import Encode, MakeSettings, View
+from tests.service.types import MakeSettings
 from vicinal.indexer.errors import BundleMismatchError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.index_job import index_items
@@ -50,28 +49,10 @@ def switched(gallery: Gallery, catalog: Path, other: Embedder) -> tuple[int, int
     return before, gallery.active_version
 
 
-@pytest.fixture
-def picture(view: View, encode: Encode) -> bytes:
-    """A new picture of the third label."""
-    return encode(view(2, 7))
-
-
 def search(client: TestClient, picture: bytes) -> dict[str, object]:
     answer = client.post(f"{SHOES}/search", files={"image": ("a.png", picture, "image/png")})
     assert answer.status_code == 200, answer.text
     return answer.json()
-
-
-@pytest.mark.slow
-def test_a_picture_is_embedded_with_the_version_s_bundle(
-    settings: Settings, switched: tuple[int, int], other: Embedder, picture: bytes, gallery: Gallery
-) -> None:
-    answer = search(TestClient(create_app(settings)), picture)
-    (query,) = other.embed([picture])
-    similarities = np.asarray(gallery.snapshot().embeddings) @ query
-    best = answer["candidates"][0]
-    assert answer["bundle"] == other.bundle.fingerprint
-    assert best["similarity"] == pytest.approx(float(similarities.max()), abs=1e-6)
 
 
 @pytest.mark.slow
@@ -89,17 +70,6 @@ def test_searches_go_on_through_switch_and_roll_back(
 
 
 @pytest.mark.slow
-def test_uploads_are_embedded_with_the_version_s_bundle(
-    settings: Settings, switched: tuple[int, int], picture: bytes
-) -> None:
-    client = TestClient(create_app(settings))
-    upload = {"image": ("new.png", picture, "image/png")}
-    assert client.post(f"{SHOES}/items", files=upload, data={"id": "new.png"}).status_code == 200
-    best = search(client, picture)["candidates"][0]
-    assert (best["id"], best["similarity"]) == ("new.png", pytest.approx(1.0, abs=1e-6))
-
-
-@pytest.mark.slow
 def test_without_its_bundle_a_version_is_not_activated(
     data_dir: Path, make_settings: MakeSettings, gallery: Gallery, switched: tuple[int, int], picture: bytes
 ) -> None:
@@ -110,18 +80,6 @@ def test_without_its_bundle_a_version_is_not_activated(
     assert (answer.status_code, answer.json()["type"].rpartition(":")[2]) == (409, "bundle-mismatch")
     assert "bundles_dir" in answer.json()["detail"]
     assert search(client, picture)["version"] == before
-
-
-@pytest.mark.slow
-def test_a_bundle_is_found_by_its_fingerprint_and_opened_once(
-    settings: Settings, gallery: Gallery, switched: tuple[int, int], embedder: Embedder
-) -> None:
-    bundles, manifest = ServedBundles(settings, embedder=embedder), gallery.snapshot(switched[1]).manifest
-    assert bundles.others == []
-    found = bundles.resolve(gallery, manifest)
-    assert found is bundles.resolve(gallery, manifest)
-    assert found is bundles.resolve(gallery, "images", bundle="other")
-    assert bundles.others == [found]
 
 
 def test_an_unknown_bundle_is_refused_with_both_fingerprints(

@@ -50,11 +50,6 @@ def replica(link: RedisLink) -> Iterator[OpenedNames]:
         yield galleries
 
 
-def test_a_notice_opens_the_gallery(replica: OpenedNames, link: RedisLink) -> None:
-    announce_change(link, "shoes")
-    wait_until(lambda: replica.opened == ["shoes"])
-
-
 @pytest.mark.parametrize("way", [("stop", "start"), ("freeze", "thaw")])
 def test_polling_bridges_an_outage_and_notices_come_back(
     link: RedisLink, redis_server: RedisServer, way: tuple[str, str]
@@ -72,38 +67,6 @@ def test_polling_bridges_an_outage_and_notices_come_back(
             return "shoes" in galleries.opened
 
         wait_until(noticed)
-
-
-@pytest.mark.parametrize(
-    ("method", "path", "body", "announced"),
-    [
-        ("POST", "/v1/galleries/shoes/items/delete", {"ids": ["plain/view 0.png"]}, ["shoes"]),
-        ("DELETE", "/v1/galleries/shoes?confirm=shoes", None, ["shoes"]),
-        ("PUT", "/v1/admin/galleries/shoes/threshold", {"threshold": 0.5}, ["shoes"]),
-        ("POST", "/v1/galleries/shoes/search", {"item_id": "plain/view 0.png"}, []),
-        ("POST", "/v1/galleries/shoes/search/batch", {"queries": [{"item_id": "plain/view 0.png"}]}, []),
-        ("GET", "/v1/galleries/shoes/items", None, []),
-        ("GET", "/v1/admin/galleries/shoes/pipeline", None, []),
-        ("POST", "/v1/galleries/shoes/items/delete", {"ids": ["not there"]}, []),
-        ("DELETE", "/v1/jobs/none", None, []),
-    ],
-)
-def test_calls_that_changed_a_gallery_are_announced(
-    data_dir: Path,
-    make_settings: MakeSettings,
-    redis_server: RedisServer,
-    replica: OpenedNames,
-    link: RedisLink,
-    method: str,
-    path: str,
-    body: dict[str, object] | None,
-    announced: list[str],
-) -> None:
-    client = TestClient(create_app(make_settings(data_dir, redis_url=redis_server.url)))
-    client.request(method, path, json=body)
-    announce_change(link, "marker")
-    wait_until(lambda: replica.opened[-1:] == ["marker"])
-    assert replica.opened[:-1] == announced
 
 
 def test_a_replica_searches_the_new_version_after_a_change_by_another_process(

@@ -14,7 +14,7 @@ from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.storage.gallery_names import aliases, set_alias
 from vicinal.indexer.storage.home import Mirror
-from vicinal.service.galleries.home import HomeFollower, HomeState, open_home
+from vicinal.service.galleries.home import HomeFollower, open_home
 from vicinal.service.settings import Settings
 
 pytestmark = pytest.mark.slow
@@ -65,18 +65,3 @@ def test_what_another_replica_changes_is_followed(replicas: tuple[Settings, Sett
         assert changed.wait(60)
         assert aliases(replicas[1].galleries_path) == {"boots": "shoes"}
     assert second.lag().number == first.lag().number
-
-
-@pytest.mark.parametrize(
-    ("seconds", "entries", "says"),
-    [
-        (0.5, 0, None),
-        (90.0, 3, "replica ab is 3 entries and 90 seconds behind its home"),
-        (None, None, "replica ab is an unknown number of entries behind its home"),
-    ],
-)
-def test_a_replica_says_how_far_it_is_behind(
-    seconds: float | None, entries: int | None, says: str | None
-) -> None:
-    problem = HomeState("ab", 7, entries, seconds).problem
-    assert problem is None if says is None else says in str(problem)

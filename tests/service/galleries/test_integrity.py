@@ -29,7 +29,6 @@ DERIVED = (
     "neighbor_similarities.npy",
     "sequences.npy",
 )
-ALWAYS = 1e-9
 
 
 @pytest.fixture(scope="module")
@@ -105,16 +104,6 @@ def version_of(folder: Path) -> Path:
 def state(galleries: OpenGalleries) -> tuple[str, float]:
     files = galleries.states()[0].files
     return files.state, files.checked_share
-
-
-def test_whole_files_are_known_to_be_whole(opened: Callable[..., OpenGalleries]) -> None:
-    """Negative control."""
-    galleries = opened()
-    before = found(galleries)
-    galleries.wait()
-    assert state(galleries) == ("whole", 1.0)
-    assert galleries.states()[0].files.checked_at is not None
-    assert found(galleries) == before
 
 
 @pytest.mark.slow
@@ -227,9 +216,3 @@ def test_nothing_is_searched_between_the_find_and_the_mend(
     galleries.wait()
     other.wait()
     assert [found(process) for process in (galleries, other)] == [expected, expected]
-
-
-def test_the_first_answer_does_not_wait_for_the_check(opened: Callable[..., OpenGalleries]) -> None:
-    galleries = opened(check_mb_per_second=0.001)
-    assert found(galleries)
-    assert (state(galleries)[0], state(galleries)[1] < 1.0) == ("checking", True)

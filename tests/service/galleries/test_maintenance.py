@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import logging
 import threading
-from datetime import timedelta
 
 import pytest
 
-from tests.service.types import Calibrate
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.jobs import retention
 from vicinal.indexer.jobs.changes import Change, remove_items
 from vicinal.indexer.jobs.compaction import CompactionPolicy
 from vicinal.indexer.jobs.retention import RetentionPolicy
 from vicinal.indexer.reader import GalleryReader
-from vicinal.models.embedder import Embedder
 from vicinal.service.galleries import versions as versions_module
 from vicinal.service.galleries.versions import Maintenance
-from vicinal.service.measuring.matcher import Matcher
 
 SOON = CompactionPolicy(least=2, share=0.001)
-NOTHING_OLD = RetentionPolicy(versions=1, days=0.0)
 
 
 @pytest.fixture
@@ -70,24 +64,3 @@ def test_a_failure_is_logged_and_the_gallery_goes_on(
         maintenance.wait()
     assert "disk full" in caplog.text
     assert len(reader.view()) == 58
-
-
-@pytest.mark.slow
-def test_a_calibration_is_not_called_stale_because_its_version_was_pruned(
-    reader: GalleryReader,
-    embedder: Embedder,
-    calibrate: Calibrate,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(retention, "READER_GRACE", timedelta(0))
-    gallery = reader.gallery
-    calibrate(gallery)
-    maintenance = Maintenance(SOON, NOTHING_OLD)
-    first = gallery.active_version
-    for numbers in ((0, 1), (2, 3)):
-        remove(reader, *numbers)
-        maintenance.consider(reader)
-        maintenance.wait()
-    assert first not in gallery.versions()
-    answer = Matcher(gallery, embedder).search(item_ids=["x_y/view 0.png"])[0]
-    assert (answer.threshold.state, answer.version) == ("current", gallery.active_version)

@@ -14,14 +14,13 @@ import pytest
 from fastapi.testclient import TestClient
 
 from tests.service.types import MakeSettings
-from vicinal.indexer.errors import BundleMismatchError, GalleryNotFoundError
+from vicinal.indexer.errors import BundleMismatchError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.index_job import index_items
 from vicinal.indexer.sources import read_source, source_name
 from vicinal.indexer.storage.files import write_atomically
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
-from vicinal.models.errors import BundleError
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.galleries.open_galleries import OpenGalleries
 from vicinal.service.http.app import create_app
@@ -120,19 +119,6 @@ def test_a_matcher_that_a_request_holds_keeps_its_version(
     assert held.search(item_ids=["plain/view 0.png"])[0].candidates == expected
 
 
-def test_a_deleted_gallery_is_no_longer_found(galleries: OpenGalleries, gallery: Gallery) -> None:
-    galleries.matcher("shoes")
-    gallery.delete()
-    with pytest.raises(GalleryNotFoundError):
-        galleries.matcher("shoes")
-
-
-@pytest.mark.parametrize("name", ["boots", "", "..", "../shoes", "SHOES", "shoes\n", "a" * 65, "sh oes"])
-def test_an_unknown_or_impossible_name_is_not_found(galleries: OpenGalleries, name: str) -> None:
-    with pytest.raises(GalleryNotFoundError):
-        galleries.matcher(name)
-
-
 def test_a_gallery_of_another_bundle_is_listed_with_its_problem(
     data_dir: Path, make_settings: MakeSettings, tmp_path: Path, write_bundle: Callable[..., ModelBundle]
 ) -> None:
@@ -141,26 +127,6 @@ def test_a_gallery_of_another_bundle_is_listed_with_its_problem(
     with pytest.raises(BundleMismatchError):
         galleries.matcher("shoes")
     assert other.fingerprint in str(galleries.states()[0].problem)
-
-
-def test_a_damaged_gallery_does_not_hide_the_others(
-    galleries: OpenGalleries, data_dir: Path, catalog: Path, embedder: Embedder
-) -> None:
-    broken = Gallery(data_dir / "galleries" / "broken")
-    index_items(broken, read_source(catalog)[:5], embedder, workers=1)
-    (broken.path / "versions" / str(broken.active_version) / "snapshot.json").unlink()
-    for file in (broken.path / "items.lance").rglob("*.manifest"):
-        file.unlink()
-    states = {state.name: state.problem for state in galleries.states()}
-    assert states["shoes"] is None
-    assert "broken" in str(states["broken"])
-
-
-def test_a_bundle_that_is_not_there_is_an_error_at_the_start(
-    tmp_path: Path, make_settings: MakeSettings
-) -> None:
-    with pytest.raises(BundleError, match="is no model bundle"):
-        ServedBundles(make_settings(tmp_path, bundle=tmp_path)).prepare()
 
 
 def test_a_gallery_that_was_deleted_and_made_anew_is_not_taken_for_the_old_one(

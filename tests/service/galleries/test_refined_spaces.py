@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -12,18 +11,15 @@ import pytest
 
 from tests.service.types import MakeSettings
 from vicinal.calibration.arrays import FloatArray
-from vicinal.indexer.errors import BundleMismatchError, GalleryNotRefinedError
+from vicinal.indexer.errors import BundleMismatchError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.compaction import compact
 from vicinal.indexer.jobs.index_job import index_items
-from vicinal.indexer.jobs.refinement import refine_gallery
 from vicinal.indexer.jobs.source_addition import add_embeddings
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.sources.embeddings import EmbeddingSource
-from vicinal.indexer.transfer.archive import export_gallery, import_gallery
 from vicinal.indexer.views.refined_snapshot import refinements
 from vicinal.models.bundle import ModelBundle
-from vicinal.service.errors import RequestError
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.galleries.versions import activate_version
 from vicinal.service.settings import Settings
@@ -82,20 +78,6 @@ def sides(bundles: ServedBundles, gallery: Gallery) -> str:
     return bundles.matcher(gallery).pipeline.refine.sides
 
 
-def test_the_settings_refine_every_gallery_of_the_space(
-    settings: Settings, clips: Gallery, one: ModelBundle
-) -> None:
-    plain, bundles = scores(settings, clips), ServedBundles(settings.model_copy(update={"bundle": one.path}))
-    matcher = bundles.matcher(clips)
-    with pytest.raises(GalleryNotRefinedError, match="run `refine`"):
-        matcher.search(embeddings=QUERY)
-    refine_gallery(clips, clips.refinement)
-    refined = bundles.matcher(clips).search(embeddings=QUERY, limit=N, threshold=0.0)[0]
-    assert refined.pipeline.startswith("refine=both steps=3")
-    assert [match.score for match in refined.matches] != plain
-    assert scores(settings, clips) == plain
-
-
 @pytest.mark.slow
 def test_a_version_keeps_the_refiner_that_it_was_indexed_with(
     settings: Settings, clips: Gallery, one: ModelBundle
@@ -108,22 +90,6 @@ def test_a_version_keeps_the_refiner_that_it_was_indexed_with(
     # And so does what is made of it.
     assert reindex(settings, clips) == version + 1
     assert scores(settings, clips) == refined
-
-
-@pytest.mark.slow
-def test_a_roll_back_brings_back_what_the_version_was_searched_with(
-    settings: Settings, clips: Gallery, one: ModelBundle, other: ModelBundle
-) -> None:
-    bundles, first = ServedBundles(settings), clips.active_version
-    known = {first: scores(settings, clips)}
-    for name in ("one", "other"):
-        version = reindex(settings, clips, name)
-        known[version] = scores(settings, clips)
-    assert len({tuple(found) for found in known.values()}) == 3
-    for version, expected in known.items():
-        activate_version(clips, version, bundles=bundles)
-        assert scores(settings, clips) == expected
-        assert sides(bundles, clips) == {1: "off", 2: "both", 3: "query"}[version - first + 1]
 
 
 @pytest.mark.slow
@@ -146,20 +112,6 @@ def test_added_items_and_compactions_are_refined_alike(
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
 
 
-@pytest.mark.slow
-def test_an_exported_gallery_takes_its_refiner_along(
-    settings: Settings, clips: Gallery, one: ModelBundle
-) -> None:
-    reindex(settings, clips, "one")
-    archive = io.BytesIO()
-    export_gallery(clips, archive)
-    archive.seek(0)
-    moved, _ = import_gallery(settings.galleries_path, archive, "moved")
-    shutil.rmtree(one.path)
-    assert scores(settings, moved) == scores(settings, clips)
-    assert sides(ServedBundles(settings), moved) == "both"
-
-
 def test_a_damaged_refiner_is_told_and_the_version_before_is_searched(
     settings: Settings, clips: Gallery, one: ModelBundle
 ) -> None:
@@ -172,14 +124,3 @@ def test_a_damaged_refiner_is_told_and_the_version_before_is_searched(
     assert scores(settings, clips) == plain
     with pytest.raises(BundleMismatchError):
         activate_version(clips, version, bundles=ServedBundles(settings))
-
-
-def test_what_would_not_be_searched_with_is_refused(
-    settings: Settings, clips: Gallery, one: ModelBundle, other: ModelBundle
-) -> None:
-    fixed = settings.model_copy(update={"bundle": one.path})
-    with pytest.raises(
-        RequestError, match="bundle 'other' would not be searched with: this service searches"
-    ):
-        ServedBundles(fixed).resolve(clips, None, bundle="other")
-    assert ServedBundles(fixed).resolve(clips, None, bundle="one").refiner is not None

@@ -6,19 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fastapi.testclient import TestClient
 
-from tests.service.types import Calibrate, MakeSettings, View
+from tests.service.types import Calibrate
 from vicinal.indexer.gallery import Gallery
-from vicinal.models.embedder import Embedder
 from vicinal.service.galleries.search_counts import DriftMonitor
-from vicinal.service.http.app import create_app
-from vicinal.service.http.state import state_of
 from vicinal.service.measuring.drift import read_drift
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.measuring.records.record import CalibrationRecord
 from vicinal.service.measuring.records.store import CalibrationStore
-from vicinal.service.search.answers import Answer
 
 
 @pytest.fixture
@@ -101,69 +96,3 @@ def test_damaged_counts_are_left_out_and_told(
         search(matcher, monitor, 10)
         assert monitor.drift(matcher, record).n_queries == 10
     assert f"{record.id}.7.json" in caplog.text
-
-
-def drifted_answer(matcher: Matcher, monitor: DriftMonitor, **options: object) -> Answer:
-    """An answer to a stranger's photo, after some hundred of them."""
-    strangers = np.random.default_rng(1).normal(size=(60, matcher.embedder.bundle.dim))
-    for _ in range(5):
-        monitor.record(matcher.search(embeddings=strangers), matcher)
-    monitor.compute()
-    return monitor.noted(matcher.search(embeddings=strangers[:2], **options))[1]
-
-
-def test_answers_say_so_once_searches_have_drifted_strongly(
-    matcher: Matcher, record: CalibrationRecord, monitor: DriftMonitor
-) -> None:
-    threshold = drifted_answer(matcher, monitor).threshold
-    assert (threshold.drift, threshold.state, threshold.value) == ("strong", "current", record.threshold)
-    assert f"calibration {record.id}" in str(threshold.note)
-    assert monitor.level("shoes", record.pipeline.key, threshold) == "strong"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("change", ["another threshold", "another calibration", "another pipeline"])
-def test_drift_from_one_calibration_says_nothing_of_others(
-    matcher: Matcher, record: CalibrationRecord, monitor: DriftMonitor, calibrate: Calibrate, change: str
-) -> None:
-    drifted_answer(matcher, monitor)
-    options: dict[str, object] = {}
-    if change == "another threshold":
-        options = {"threshold": record.threshold}
-    elif change == "another calibration":
-        calibrate(matcher.gallery)
-    else:
-        options = {"rerank": "contextual"}
-    answers = matcher.search(item_ids=["plain/view 0.png"], **options)
-    assert monitor.noted(answers)[0].threshold.drift is None
-
-
-@pytest.mark.slow
-def test_drift_is_served_and_among_the_metrics(
-    data_dir: Path,
-    record: CalibrationRecord,
-    make_settings: MakeSettings,
-    view: View,
-    embedder: Embedder,
-) -> None:
-    app = create_app(make_settings(data_dir))
-    client = TestClient(app)
-    body = {"embedding": np.random.default_rng(3).normal(size=embedder.bundle.dim).tolist()}
-    for _ in range(40):
-        answer = client.post("/v1/galleries/shoes/search", json=body).json()
-    assert answer["threshold"]["drift"] is None
-    state_of(app).galleries.drift.compute()
-    answer = client.post("/v1/galleries/shoes/search", json=body).json()
-    assert (answer["threshold"]["drift"], "drifted strongly" in answer["threshold"]["note"]) == (
-        "strong",
-        True,
-    )
-    (ready,) = client.get("/readyz").json()["galleries"]
-    assert (ready["calibration"], ready["drift"]) == ("current", "strong")
-    drift = client.get(f"/v1/admin/galleries/shoes/calibrations/{record.id}/drift").json()
-    assert (drift["n_queries"], drift["level"]) == (41, "strong")
-    report = client.get(f"/v1/admin/galleries/shoes/calibrations/{record.id}/report").json()
-    assert report["drift"] == drift
-    lines = client.get("/metrics").text.splitlines()
-    shown = [line for line in lines if line.startswith('vicinal_drift_level{gallery="shoes"')]
-    assert [line.rpartition(" ")[2] for line in shown] == ["2.0"]

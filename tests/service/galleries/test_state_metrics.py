@@ -42,17 +42,6 @@ def open_all(client: TestClient) -> None:
 
 
 @pytest.mark.slow
-def test_nothing_is_opened_to_tell_the_state(client: TestClient) -> None:
-    galleries = state_of(client.app).galleries  # type: ignore[arg-type]
-    assert series_of(client, "vicinal_gallery_items") == {}
-    assert galleries.opened("shoes") is None
-    assert present(series_of(client, "vicinal_gallery_integrity")) == {("shoes", "unchecked")}
-    # Negative control: what is open is told.
-    open_all(client)
-    assert series_of(client, "vicinal_gallery_items") == {("shoes",): 60.0}
-
-
-@pytest.mark.slow
 def test_the_calibration_is_told_in_the_words_of_readiness(
     client: TestClient, gallery: Gallery, calibrate: Calibrate
 ) -> None:
@@ -100,14 +89,3 @@ def test_what_cannot_be_read_leaves_the_others_standing(
     names = ("items", "index_age_seconds", "integrity", "calibration")
     told = {name: {labels[0] for labels in series_of(client, f"vicinal_gallery_{name}")} for name in names}
     assert told == {name: {"boots"} if name in missing else {"boots", "shoes"} for name in names}
-
-
-def test_metrics_are_there_while_the_jobs_are_not(client: TestClient, data_dir: Path) -> None:
-    jobs = data_dir / "jobs.db"
-    told = set(series_of(client, "vicinal_jobs").values())
-    # Asking has made no file.
-    assert (told, jobs.exists()) == ({0.0}, False)
-    jobs.mkdir()
-    assert client.get("/v1/jobs").status_code == 503
-    assert series_of(client, "vicinal_jobs") == {}
-    assert present(series_of(client, "vicinal_gallery_integrity")) == {("shoes", "unchecked")}

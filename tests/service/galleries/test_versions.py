@@ -75,19 +75,6 @@ def test_a_roll_back_brings_back_version_and_calibration(
     assert open_matcher().threshold().value == 0.75
 
 
-def test_a_threshold_set_meanwhile_belongs_to_the_version(
-    gallery: Gallery, open_matcher: Callable[[], Matcher], waiting: int, prepared: CalibrationRecord
-) -> None:
-    old_version = gallery.active_version
-    gallery.pointer.activate(waiting, calibrated_as=waiting)
-    matcher = open_matcher()
-    matcher.thresholds.set_by_hand(matcher.pipeline, 0.9)
-    assert open_matcher().threshold().value == 0.9
-    assert matcher.calibrations.roll_back(matcher.pipeline).threshold == 0.75
-    gallery.pointer.activate(old_version)
-    assert open_matcher().threshold().value == 0.5
-
-
 def test_live_changes_and_compactions_keep_the_calibration(
     gallery: Gallery, open_matcher: Callable[[], Matcher], waiting: int, prepared: CalibrationRecord
 ) -> None:
@@ -98,20 +85,6 @@ def test_live_changes_and_compactions_keep_the_calibration(
     compacted = compact(reader)
     assert gallery.active_version == compacted.version
     assert open_matcher().threshold().value == 0.75
-
-
-def test_a_new_version_goes_on_with_what_is_in_force(
-    gallery: Gallery, open_matcher: Callable[[], Matcher], waiting: int, prepared: CalibrationRecord
-) -> None:
-    first = gallery.active_version
-    gallery.pointer.activate(waiting, calibrated_as=waiting)
-    gallery.forget({first})
-    reader = GalleryReader(gallery)
-    remove_items(reader, ["plain/view 1.png"])
-    later = compact(reader).version
-    gallery.pointer.activate(waiting, as_built=True)
-    gallery.pointer.activate(later)
-    assert open_matcher().threshold().calibration == prepared.id
 
 
 def test_versions_that_prepared_calibrations_need_keep_their_rows(

@@ -14,13 +14,9 @@ from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.similarity import normalize
 from vicinal.service.labelling import questions
 from vicinal.service.labelling.questions import (
-    BLOCK,
-    FEWEST,
-    Question,
     ScoredPairs,
     next_block,
     posterior,
-    progress,
 )
 from vicinal.service.search.pipeline import Pipeline, Rerank
 from vicinal.service.search.scorer import Scorer
@@ -85,34 +81,12 @@ def test_pairs_are_what_a_search_for_each_item_shows(snapshot: Snapshot, pairs: 
 
 
 @pytest.mark.slow
-def test_the_same_answers_give_the_same_questions(pairs: ScoredPairs) -> None:
-    asked, answers = answer_all(pairs, 24)
-    blocks = [
-        next_block(pairs, asked, answers, found=posterior(pairs, asked, answers, 0), target=TARGET, seed=seed)
-        for seed in (0, 0, 1)
-    ]
-    assert blocks[0] == blocks[1]
-    assert blocks[0] != blocks[2]
-    assert len(blocks[0]) == BLOCK
-
-
-@pytest.mark.slow
 def test_two_photos_are_asked_about_once_but_for_repeated_questions(pairs: ScoredPairs) -> None:
     asked, _ = answer_all(pairs, 120)
     times = Counter(pairs.photos[one] for one in asked)
     repeated = sum(count - 1 for count in times.values())
     # Every eighth question is one that was asked before, but for the first eight.
     assert repeated == 120 // 8 - 1
-
-
-@pytest.mark.slow
-def test_the_first_questions_are_about_all_strata_alike(pairs: ScoredPairs) -> None:
-    asked, _ = answer_all(pairs, 8)
-    strata, last = pairs.own_strata[asked[:7]], len(pairs.strata.sizes) - 1
-    np.testing.assert_allclose(strata, np.arange(7) * last / 7, atol=1)
-    # After them only where the threshold could lie.
-    later, _ = answer_all(pairs, 80)
-    assert (pairs.own_strata[later[40:]] > 0.8 * last).mean() < 0.2
 
 
 def test_every_pair_of_a_stratum_is_as_probable(pairs: ScoredPairs) -> None:
@@ -124,40 +98,3 @@ def test_every_pair_of_a_stratum_is_as_probable(pairs: ScoredPairs) -> None:
     # 300 draws of so many pairs meet each other as often as by chance.
     expected = len(own) * (1.0 - (1.0 - 1.0 / len(own)) ** 300)
     assert len(set(drawn)) == pytest.approx(expected, abs=0.1 * expected)
-
-
-@pytest.mark.slow
-def test_a_repeated_question_comes_the_other_way_round_and_not_at_once(pairs: ScoredPairs) -> None:
-    asked, answers = answer_all(pairs, 2 * BLOCK - BLOCK)
-    block = next_block(
-        pairs, asked, answers, found=posterior(pairs, asked, answers, 0), target=TARGET, seed=0
-    )
-    # The eighth question; the four before were asked in this block, and are remembered.
-    assert not set(asked) & {one.pair for one in block}
-    asked, answers = answer_all(pairs, 12)
-    block = next_block(
-        pairs, asked, answers, found=posterior(pairs, asked, answers, 0), target=TARGET, seed=0
-    )
-    again = block[3]
-    assert again.pair in asked[:-BLOCK]
-    assert again == Question(again.pair, pairs.question(again.pair).items[::-1])
-
-
-@pytest.mark.slow
-def test_the_most_surprising_answer_is_asked_about_again(pairs: ScoredPairs) -> None:
-    """One slip among the most alike pairs is what is doubted first."""
-    asked, answers = answer_all(pairs, 44)
-    best = int(np.argmax(pairs.scores[asked[:-BLOCK]]))
-    answers[best] = False
-    found = posterior(pairs, asked, answers, 0)
-    assert questions._most_doubtful(pairs, asked, answers, found) == asked[best]
-
-
-@pytest.mark.slow
-def test_a_session_comes_nearer_to_its_end(pairs: ScoredPairs) -> None:
-    nothing = posterior(pairs, [], [], 0)
-    assert progress(nothing, 0, TARGET) == 0.0
-    asked, answers = answer_all(pairs, 240)
-    reached = [progress(posterior(pairs, asked[:n], answers[:n], 0), n, TARGET) for n in (20, 60, 240)]
-    assert 0.0 < reached[0] < 0.5 <= reached[1] <= reached[2] <= 1.0
-    assert FEWEST > 20

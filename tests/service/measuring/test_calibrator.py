@@ -93,19 +93,6 @@ def test_fpir_is_that_of_galleries_without_the_label_of_the_query(
     assert record.n_without_mate == len(best) == 60
 
 
-@pytest.mark.slow
-def test_the_scores_behind_fpir_are_those_of_smaller_galleries(write_gallery: WriteGallery) -> None:
-    """Score by score, not only their share above the threshold."""
-    embeddings, labels = labelled_gallery(n_labels=12)
-    snapshot = write_gallery(embeddings, labels)
-    own = [np.flatnonzero([one == label for one in labels]) for label in labels]
-    fast = Scorer(snapshot, CONTEXTUAL).score(embeddings, 1, excluded=own).scores[:, 0]
-    for row in range(0, 60, 7):
-        without = write_gallery(np.delete(embeddings, own[row], axis=0))
-        slow = Scorer(without, CONTEXTUAL).score(embeddings[row : row + 1], 1).scores[0, 0]
-        assert fast[row] == pytest.approx(slow, abs=1e-6)
-
-
 def slow_far(snapshot: Snapshot, labels: list[str], threshold: float) -> float:
     """FAR over the scores of all pairs."""
     n = len(snapshot)
@@ -135,15 +122,6 @@ def test_a_lower_threshold_would_break_the_target(write_gallery: WriteGallery) -
     assert record.rates.fpir <= 0.1 + 1e-12
     # 120 queries: a threshold just below lets at least one more through.
     assert record.rates.fpir + 1 / 120 > 0.1
-
-
-def test_the_record_says_what_it_was_measured_on(matcher: Matcher) -> None:
-    record = calibrate(matcher.snapshot)
-    manifest = matcher.snapshot.manifest
-    assert (record.source, record.target, record.pipeline) == ("leave_one_out", FPIR, CONTEXTUAL)
-    assert (record.bundle, record.version, record.n_items) == (manifest.bundle, manifest.version, 60)
-    assert (record.n_negative_pairs, record.n_positive_pairs) == (60 * 54, 60 * 5)
-    assert (record.n_with_mate, record.n_without_mate, record.n_labels) == (60, 60, 10)
 
 
 def test_queries_from_outside_with_and_without_mates(write_gallery: WriteGallery) -> None:
@@ -187,22 +165,6 @@ def test_a_gallery_without_labels_is_refused(write_gallery: WriteGallery) -> Non
     embeddings, _ = labelled_gallery()
     with pytest.raises(CalibrationError, match="has no labels"):
         calibrate(write_gallery(embeddings))
-
-
-def test_a_gallery_of_one_label_is_refused(write_gallery: WriteGallery) -> None:
-    embeddings, labels = labelled_gallery(n_labels=1)
-    with pytest.raises(CalibrationError, match="one label"):
-        calibrate(write_gallery(embeddings, labels))
-
-
-def test_fpir_names_the_labels_without_a_mate_that_it_rests_on(write_gallery: WriteGallery) -> None:
-    """60 queries of 6 absent labels are 6 labels' worth of evidence."""
-    snapshot = write_gallery(*labelled_gallery())
-    queries = outside_queries([f"label {i}" for i in range(20)] + [f"absent {i % 6}" for i in range(60)])
-    record = Calibrator(snapshot, CONTEXTUAL).measure(queries, FPIR).record
-    assert (record.n_labels, record.n_labels_without_mate) == (26, 6)
-    assert "few labels stand behind FPIR (6): other labels can behave differently" in record.warnings
-    assert "few labels stand behind FNIR (20): other labels can behave differently" in record.warnings
 
 
 @pytest.mark.slow

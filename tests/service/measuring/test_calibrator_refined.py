@@ -101,16 +101,3 @@ def test_a_gallery_without_an_item_is_made_once(
     # Without itself, and without its label; two threads may make one of them at the same time.
     assert len(set(made)) == n + n // PER_LABEL
     assert len(made) < 1.05 * len(set(made))
-
-
-@pytest.mark.slow
-def test_opis_is_stated_in_three_spaces(snapshot: Snapshot, refiner: ContextRefiner) -> None:
-    pipeline = Pipeline(
-        refine=Refine(sides="both", steps=3, refiner=refiner.fingerprint), rerank=Rerank(method="off")
-    )
-    opis = measure(snapshot, refiner, pipeline).record.evidence.opis
-    plain = measure(snapshot, refiner, Pipeline(rerank=Rerank(method="off"))).record.evidence.opis
-    assert list(opis) == ["initial", "refined", "final"]
-    assert opis["initial"] == plain["initial"]
-    assert opis["refined"].opis != opis["initial"].opis
-    assert {one.n_classes for one in opis.values()} == {N_LABELS}

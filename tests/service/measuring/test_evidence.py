@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -16,7 +14,6 @@ from vicinal.models.similarity import normalize
 from vicinal.service.measuring.calibrator import Calibrator
 from vicinal.service.measuring.queries import LabelledQueries
 from vicinal.service.measuring.records.record import CalibrationRecord
-from vicinal.service.measuring.records.store import CalibrationStore
 from vicinal.service.search.pipeline import Pipeline, Rerank
 
 N_LABELS, PER_LABEL = 24, 5
@@ -64,13 +61,6 @@ def test_a_label_that_one_threshold_serves_worse_is_named_and_chance_is_not(
         assert one.mean_utility == pytest.approx(np.mean(utilities.values[0]), abs=1e-4)
 
 
-def test_predictions_for_few_labels_are_wider(snapshot: Snapshot) -> None:
-    predictions = calibrate(snapshot).evidence.predictions
-    widths = [one.high - one.low for one in predictions]
-    assert [one.n_labels for one in predictions] == [10, 30, 100]
-    assert widths == sorted(widths, reverse=True)
-
-
 def test_larger_galleries_have_a_higher_fpir(snapshot: Snapshot) -> None:
     record = calibrate(snapshot)
     ten, hundred = record.evidence.larger_galleries
@@ -80,25 +70,9 @@ def test_larger_galleries_have_a_higher_fpir(snapshot: Snapshot) -> None:
     assert ten.fitted < hundred.fitted <= hundred.independent + 1e-9
 
 
-def test_near_and_far_labels_are_told_apart_by_their_coarse_labels(snapshot: Snapshot) -> None:
-    """Labels 0 to 11 are of one kind; each of the others is a kind of its own."""
-    coarse = {f"label {i}": "many" if i < 12 else f"kind {i}" for i in range(N_LABELS)}
-    record = calibrate(snapshot, coarse_labels=coarse)
-    near, far = record.evidence.near_fpir, record.evidence.far_fpir
-    assert (near.n_trials, near.n_labels, far.n_trials, far.n_labels) == (60, 12, 60, 12)
-    assert (near.rate + far.rate) / 2 == pytest.approx(record.rates.fpir)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("text", ["far=5%", "frr=30%", "fpir=10%", "fnir=30%", "precision=70%"])
 def test_every_target_is_held_on_its_trials(snapshot: Snapshot, text: str) -> None:
     target = Target.parse(text)
     found = calibrate(snapshot, target).evidence.rates[target.rate]
     assert found.rate >= target.value if target.rate == "precision" else found.rate <= target.value
-
-
-def test_a_record_with_evidence_comes_back_as_it_was_kept(snapshot: Snapshot, tmp_path: Path) -> None:
-    store = CalibrationStore(tmp_path)
-    record = store.add(calibrate(snapshot))
-    assert store.get(record.id) == record
-    assert record.format_version == 2

@@ -1,4 +1,4 @@
-"""Group trials: FNIR and FPIR of decisions by group, cross-fitting, and which form is chosen."""
+"""Group trials: FNIR and FPIR of decisions by group, and cross-fitting."""
 
 from __future__ import annotations
 
@@ -8,17 +8,13 @@ import numpy as np
 import pytest
 
 from tests.service.types import WriteGallery
-from vicinal.calibration import CalibrationError, Target
+from vicinal.calibration import Target
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.indexer.views.view import GalleryView
 from vicinal.models.similarity import normalize
 from vicinal.service.measuring import group_trials
-from vicinal.service.measuring.calibrator import Calibration, Calibrator
-from vicinal.service.measuring.group_trials import (
-    choose_form,
-    group_forms,
-    own_scores_apart,
-)
+from vicinal.service.measuring.calibrator import Calibrator
+from vicinal.service.measuring.group_trials import group_forms, own_scores_apart
 from vicinal.service.measuring.measurement import Measurement
 from vicinal.service.measuring.queries import LabelledQueries
 from vicinal.service.search.item_groups import BuiltGroups, ItemGroups
@@ -143,66 +139,6 @@ def test_no_label_is_scored_by_a_model_that_saw_it(crowd: Snapshot, learned: Mea
         assert (other.fit(nobody) != examples.fit(nobody)).any()
 
 
-def test_a_model_is_that_of_least_ridge_logistic_loss(learned: Measurement) -> None:
-    """The gradient of the loss is 0 at the weights."""
-    rng = np.random.default_rng(3)
-    features = rng.normal(size=(300, 3)) * [1.0, 5.0, 0.1] + [0.0, 2.0, -1.0]
-    is_own = rng.random(300) < 1.0 / (1.0 + np.exp(-features[:, 0]))
-    weights = group_trials._logistic(features, is_own)
-    scaled = (features - features.mean(axis=0)) / features.std(axis=0)
-    inner = weights[:-1] * features.std(axis=0)
-    p = 1.0 / (1.0 + np.exp(-(features @ weights[:-1] + weights[-1])))
-    heavy = np.where(is_own, 300 / (2 * is_own.sum()), 300 / (2 * (~is_own).sum()))
-    assert scaled.T @ (heavy * (p - is_own)) + 30.0 * inner == pytest.approx(np.zeros(3), abs=1e-5)
-    with pytest.raises(CalibrationError, match="right and groups that are wrong"):
-        group_trials._logistic(features, np.ones(300, dtype=bool))
-
-
-def test_the_best_photo_stays_where_no_other_form_is_surely_better(snapshot: Snapshot) -> None:
-    calibrator = Calibrator(snapshot, EXACT)
-    items = calibrator.score(calibrator.leave_one_out(), silent)
-    chosen, tried = choose_form(items, group_forms("label"), FPIR)
-    assert chosen.group == Group(by="label")
-    assert len(tried) == len(group_forms("label"))
-    assert tried[0].difference == 0.0
-
-
-@pytest.mark.slow
-def test_a_form_that_is_surely_better_is_chosen(write_gallery: WriteGallery) -> None:
-    """Strangers stand next to one photo each, own groups all around: the mean tells them apart."""
-    rng = np.random.default_rng(0)
-    centers = normalize(rng.normal(size=(80, 16)))
-    embeddings = np.repeat(centers, 5, axis=0) + 0.2 * rng.normal(size=(400, 16))
-    # One photo of every other label looks like the next label.
-    embeddings[::10] = centers[1::2] + 0.05 * rng.normal(size=(40, 16))
-    snapshot = write_gallery(normalize(embeddings), [f"label {i // 5:02}" for i in range(400)])
-    calibrator = Calibrator(snapshot, EXACT)
-    items = calibrator.score(calibrator.leave_one_out(), silent)
-    chosen, tried = choose_form(items, group_forms("label"), Target(rate="fpir", value=0.15))
-    best = next(
-        one for one in tried if one.group.score == chosen.group.score and one.group.form == chosen.group.form
-    )
-    assert chosen.group.score != "max"
-    assert best.high < 0.0
-    assert best.error == min(one.error for one in tried)
-
-
-def calibrate(snapshot: Snapshot, score: str) -> Calibration:
-    calibrator = Calibrator(snapshot, EXACT, forms=group_forms("label", score))
-    return calibrator.measure(calibrator.leave_one_out(), FPIR)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("score", ["max", "mean", "lme", "vote", "share", "learned"])
-def test_the_range_for_another_day_holds_both_readings(crowd: Snapshot, score: str) -> None:
-    evidence = calibrate(crowd, score).record.evidence
-    for name in ("fnir", "fpir"):
-        wider, measured = evidence.another_day[name], evidence.rates[name]
-        assert wider.low <= measured.low
-        assert wider.high >= measured.high
-    assert bool(evidence.larger_galleries) == (score not in ("share", "learned"))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("score", ["max", "mean", "lme", "learned"])
 def test_readings_without_what_could_be_of_one_visit_are_searches_without_it(
@@ -222,13 +158,3 @@ def test_readings_without_what_could_be_of_one_visit_are_searches_without_it(
         gone = np.array([0, 1]) if i < 2 else np.array([2])
         expected = search(crowd, weights, crowd.embeddings[i], gone).get("label 000", 0.0)
         assert own_scores_apart(measured, alike)[i] == pytest.approx(expected, abs=1e-9)
-
-
-def test_queries_from_outside_are_decided_by_group_too(crowd: Snapshot) -> None:
-    vectors = normalize(np.asarray(crowd.embeddings[:100]) + 0.01)
-    labels = np.array([f"label {i // 5:03}" if i < 50 else "unknown" for i in range(100)], dtype=object)
-    measured = measure(crowd, Group(by="label", score="lme"), LabelledQueries(vectors, labels))
-    assert len(measured.trials.best_mate_scores) == 50
-    assert measured.without.queries.tolist() == list(range(50, 100))
-    found = search(crowd, measured.group, vectors[70], np.empty(0, np.int64))
-    assert measured.trials.best_scores_without_mate[20] == max(found.values())

@@ -12,9 +12,8 @@ from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.indexer.views.view import GalleryView
 from vicinal.models.similarity import normalize
 from vicinal.service.measuring import pairs
-from vicinal.service.measuring.measurement import Found, Measurement, TrialScoring
+from vicinal.service.measuring.measurement import Measurement, TrialScoring
 from vicinal.service.measuring.queries import LabelledQueries
-from vicinal.service.search.pipeline import Pipeline, Rerank
 from vicinal.service.search.scorer import Scorer
 
 THRESHOLD = 0.75
@@ -48,15 +47,6 @@ def of_label(snapshot: Snapshot, label: str):
     return np.flatnonzero([one == label for one in snapshot.labels])
 
 
-def test_pairs_stand_under_the_labels_of_their_members(snapshot: Snapshot) -> None:
-    trials = measure(snapshot).trials
-    far, frr = (label_counts(trials, rate, THRESHOLD) for rate in ("far", "frr"))
-    n = sum(SIZES)
-    # Each label is the query's or the item's: twice its images times those of the others.
-    assert far.trials.tolist() == [2 * size * (n - size) for size in SIZES]
-    assert frr.trials.tolist() == [size * (size - 1) for size in SIZES if size > 1]
-
-
 def test_scores_of_pairs_are_those_of_their_labels(snapshot: Snapshot) -> None:
     """Accepted negative pairs of each label, counted over searches."""
     slow = np.zeros(len(SIZES), dtype=int)
@@ -81,25 +71,6 @@ def test_a_precision_is_that_of_searching_with_and_without_each_label(snapshot: 
                     mates += snapshot.labels[position] == label
     found = label_counts(measure(snapshot).trials, "precision", THRESHOLD)
     assert (found.n_events, found.n_trials) == (mates, returned)
-
-
-def test_one_search_without_re_ranking_finds_what_two_would(
-    snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pipeline = Pipeline(rerank=Rerank(method="off"))
-    queries = LabelledQueries.leave_one_out(snapshot)
-
-    def impostors(n_decided: int) -> Found:
-        monkeypatch.setattr("vicinal.service.measuring.measurement.N_DECIDED_CANDIDATES", n_decided)
-        scoring = TrialScoring(snapshot, Scorer(GalleryView.of(snapshot), pipeline), queries)
-        return scoring.measure(lambda *_progress: None).without
-
-    # With fewer candidates than the largest label has items, its queries are searched for twice.
-    once, twice = impostors(max(SIZES)), impostors(max(SIZES) - 1)
-    width = twice.scores.shape[1]
-    np.testing.assert_array_equal(once.scores[:, :width], twice.scores)
-    np.testing.assert_array_equal(once.groups[:, :width], twice.groups)
-    np.testing.assert_array_equal(once.best_items, twice.best_items)
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import pytest
 
 from tests.service.pipelines import CONTEXTUAL
 from tests.service.types import WriteGallery
-from vicinal.calibration import Target, choose_threshold, label_counts
+from vicinal.calibration import Target, choose_threshold
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.similarity import normalize
 from vicinal.service.measuring.calibrator import Calibration, Calibrator
@@ -106,13 +106,3 @@ def test_a_target_for_precision_holds_at_the_expected_mix(snapshot: Snapshot, pi
         thresholds.append(threshold)
     assert thresholds == sorted(thresholds)
     assert thresholds[0] < thresholds[-1]
-
-
-def test_the_interval_of_a_weighted_precision_is_about_as_wide_as_of_so_many_matches(
-    snapshot: Snapshot,
-) -> None:
-    trials = calibrated(snapshot, "leave one out", PIPELINES[0], None).measured.trials
-    plain, same = (label_counts(one, "precision", 0.7) for one in (trials, trials.at_mix(trials.absent)))
-    assert np.allclose(plain.trials, same.trials)
-    assert (plain.n_trials, plain.n_events) == (same.n_trials, same.n_events)
-    assert plain.leave_one_label_out == pytest.approx(same.leave_one_label_out)

@@ -11,7 +11,6 @@ from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.similarity import normalize
 from vicinal.service.measuring import rerank_trial
 from vicinal.service.measuring.calibrator import Calibrator
-from vicinal.service.measuring.queries import LabelledQueries
 from vicinal.service.measuring.rerank_trial import try_reranks
 from vicinal.service.measuring.visits import Visits
 from vicinal.service.search.pipeline import Pipeline
@@ -81,20 +80,3 @@ def test_errors_are_those_of_a_calibration_on_the_same_queries(snapshot: Snapsho
             .record
         )
         assert one.errors["apart"].value == pytest.approx(record.rates.fnir)
-
-
-def test_few_labels_tell_nothing(write_gallery: WriteGallery) -> None:
-    own = calibrator(siblings(write_gallery, n_labels=8))
-    found = try_reranks(own, own.leave_one_out(), FPIR)
-    assert (found.chosen.method, any(one.errors for one in found.tried)) == ("off", False)
-
-
-@pytest.mark.slow
-def test_queries_from_outside_are_one_reading(snapshot: Snapshot) -> None:
-    """They were taken apart from what the gallery holds."""
-    rng = np.random.default_rng(1)
-    near = np.asarray(snapshot.embeddings) + 0.02 * rng.normal(size=snapshot.embeddings.shape)
-    queries = LabelledQueries(normalize(near.astype(np.float32)), snapshot.labels).take(np.arange(0, 400, 4))
-    found = try_reranks(calibrator(snapshot), queries, FPIR)
-    assert all({*one.errors} <= {"apart"} for one in found.tried)
-    assert found.n_queries == 100

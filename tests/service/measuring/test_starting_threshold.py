@@ -73,11 +73,6 @@ def test_each_pipeline_starts_with_its_own(
     assert (found.source, found.state) == (("bundle", "default") if value else ("none", "none"))
 
 
-def test_another_neighborhood_was_not_tried(fresh: Matcher) -> None:
-    four = fresh.pipeline.model_copy(update={"rerank": Rerank(k=4)})
-    assert fresh.threshold(four).value is None
-
-
 def test_a_search_decides_by_it_and_says_that_nothing_was_measured(fresh: Matcher) -> None:
     (answer,) = fresh.search(item_ids=[ITEM])
     assert answer.no_match is not None
@@ -87,11 +82,3 @@ def test_a_search_decides_by_it_and_says_that_nothing_was_measured(fresh: Matche
         "this threshold was not measured here, but where bundle 'tiny' was validated: measure one by "
         "`vicinal calibrate -g shoes`"
     )
-
-
-@pytest.mark.slow
-def test_a_calibration_takes_its_place(fresh: Matcher, calibrate: Callable[..., str]) -> None:
-    off = pipeline(fresh, "off")
-    made = calibrate(fresh.gallery, off)
-    found = fresh.threshold(off)
-    assert (found.calibration, found.state, found.source) == (made, "current", "calibration")

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.damaged_files import damages
-from vicinal.calibration import Target, TrialLabels, Trials, choose_threshold, label_counts
+from vicinal.calibration import TrialLabels, Trials, label_counts
 from vicinal.calibration.rates.label_counts import LabelCounts
 from vicinal.calibration.trials import NegativePairs
 from vicinal.service.errors import CalibrationRecordError
@@ -18,7 +18,6 @@ from vicinal.service.measuring.records import record as record_module
 from vicinal.service.measuring.records.record import StoredScores
 
 RATES = ("far", "frr", "fpir", "fnir", "precision")
-TARGETS = ["far=5%", "frr=10%", "fpir=10%", "fnir=20%", "precision=60%", "utility=mean"]
 
 
 def make_trials(seed: int = 3, n_labels: int = 7, n: int = 400) -> Trials:
@@ -122,24 +121,6 @@ def test_pairs_that_a_calibration_only_counted_are_not_forgotten(trials: Trials)
     assert (stored.trials["far"].n, stored.trials["far"].is_whole) == (400, False)
     assert as_tuple(stored.counts("far", 0.66)) == as_tuple(label_counts(trials, "far", 0.66))
     assert stored.counts("far", 0.1) is None
-
-
-@pytest.mark.parametrize("text", TARGETS)
-def test_a_target_gives_the_threshold_that_a_calibration_would(
-    trials: Trials, stored: StoredScores, text: str
-) -> None:
-    target = Target.parse(text)
-    assert stored.choose_threshold(target) == choose_threshold(trials, target)
-
-
-def test_the_curve_is_that_of_counting_each_threshold(stored: StoredScores, cut: StoredScores) -> None:
-    grid = np.arange(0, 101) / 100
-    for scores in (stored, cut):
-        curve = scores.curve(grid)
-        for rate in ("far", "frr", "fpir", "fnir"):
-            slow = [(one := scores.counts(rate, t)) and one.rate for t in grid]
-            expected = [np.nan if one is None else one for one in slow]
-            np.testing.assert_allclose(getattr(curve, rate), expected, atol=1e-12)
 
 
 @pytest.mark.slow

@@ -120,14 +120,6 @@ def test_the_threshold_of_the_bundle_is_taken_as_far_as_it_lies_between(
     assert record.threshold == pytest.approx(expected, abs=1e-12)
 
 
-@pytest.mark.parametrize("rate", ["fpir", "fnir"])
-def test_the_stricter_end_holds_the_target_for_both_readings(snapshot: Snapshot, rate: str) -> None:
-    beyond = 1.0 if rate == "fpir" else 0.0
-    record = calibrate(snapshot, Target(rate=rate, value=0.3), starting=beyond)
-    assert record.evidence.chosen.by == "strict"
-    assert max(record.evidence.rates[rate].rate, record.evidence.another_day[rate].apart) <= 0.3
-
-
 def test_a_target_for_misses_holds_in_the_mean_of_both_readings(snapshot: Snapshot) -> None:
     record = calibrate(snapshot, Target(rate="fnir", value=0.3))
     chosen = record.evidence.chosen
@@ -178,27 +170,6 @@ def test_an_answer_is_a_match_from_the_threshold_on_and_unsure_from_the_band_on(
         assert answer.no_match == (verdict != "match")
         assert answer.threshold.unsure_from == lowest
         assert (answer.reason is None) == (verdict != "unsure")
-
-
-def test_an_unsure_answer_says_what_speaks_for_a_match(
-    matcher: Matcher, with_band: Callable[[float, float], Matcher]
-) -> None:
-    found = matcher.search(item_ids=[ITEM], limit=100)[0].candidates
-    top, following = found[0], next(one for one in found if one.label != found[0].label)
-    answer = with_band(top.score - 0.01, top.score + 0.02).search(item_ids=[ITEM])[0]
-    n = [one.label for one in found[:12]].count(top.label)
-    assert answer.reason == (
-        f"{n} of the 12 nearest are {top.label}, 0.020 below the threshold; "
-        f"the next label is {top.score - following.score:.3f} lower"
-    )
-    # A threshold that the request names draws one line.
-    asked = matcher.search(item_ids=[ITEM], threshold=top.score + 0.02)[0]
-    assert (asked.verdict, asked.reason, asked.p_value) == ("no_match", None, None)
-
-
-def test_without_a_threshold_there_is_no_verdict(matcher: Matcher) -> None:
-    answer = matcher.search(item_ids=[ITEM])[0]
-    assert (answer.verdict, answer.no_match, answer.p_value) == (None, None, None)
 
 
 def test_the_p_value_is_the_share_of_strangers_labels_that_score_as_high(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import logging
 import os
@@ -55,27 +54,6 @@ def test_who_logs_does_not_wait_for_who_reads(
     # All that is not there was counted, in one line or in several.
     assert len(told) - 1 - len(lost) + sum(lost) == 5_000
     assert told[-1] == "the last one"
-
-
-def test_lines_keep_their_order() -> None:
-    stream = io.StringIO()
-    configure_logs("info", "json", to=stream)
-    for n in range(2_000):
-        logging.getLogger("vicinal").info("%s", n)
-    logging.getLogger().handlers[0].flush()
-    found = [json.loads(line)["message"] for line in stream.getvalue().splitlines()]
-    assert found == [str(n) for n in range(2_000)]
-
-
-def test_the_last_lines_are_written_before_a_process_ends() -> None:
-    program = (
-        "import logging; from vicinal.service.observability.logs import configure_logs;"
-        "configure_logs('info', 'json'); [logging.getLogger('vicinal').info('%s', n) for n in range(500)]"
-    )
-    ended = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120
-    )
-    assert len(ended.stderr.splitlines()) == 500
 
 
 @pytest.mark.slow

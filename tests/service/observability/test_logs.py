@@ -59,20 +59,6 @@ def test_a_line_names_its_request_also_in_a_thread(stream: io.StringIO) -> None:
     assert request_id() is None
 
 
-def test_an_error_is_told_with_where_it_was_raised(stream: io.StringIO) -> None:
-    try:
-        raise ValueError("broken\nin two lines")
-    except ValueError:
-        logging.getLogger("vicinal").exception("it failed")
-    (line,) = lines(stream)
-    assert "ValueError: broken" in line["exception"]
-
-
-@pytest.mark.parametrize("sent", ["a", "3f2b-44", "A.b_c:d-e", "x" * 64])
-def test_an_id_that_a_client_sends_is_kept(sent: str) -> None:
-    assert request_id_of(sent) == sent
-
-
 @pytest.mark.parametrize(
     "sent", [None, "", "-a", "a b", "a\nb", "a\r\nSet-Cookie: b", "ä", "x" * 65, "a\x00", "a\n"]
 )

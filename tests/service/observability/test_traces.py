@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,11 +16,10 @@ from structlog.contextvars import get_contextvars
 
 from tests.service.types import MakeSettings
 from tests.waiting import SECONDS, wait_until
-from vicinal.models.errors import MissingPackageError, install_command
 from vicinal.service.http.app import create_app
 from vicinal.service.http.state import state_of
 from vicinal.service.observability import traces
-from vicinal.service.observability.traces import Traces, open_traces
+from vicinal.service.observability.traces import Traces
 
 SEARCH = "/v1/galleries/shoes/search"
 ITEM = {"item_id": "plain/view 0.png"}
@@ -143,14 +141,6 @@ def test_a_search_is_a_span_with_its_stages(client: TestClient, collector: Colle
     assert {one.trace_id for one in children} == {span.trace_id}
 
 
-@pytest.mark.slow
-def test_the_trace_of_the_client_goes_on(client: TestClient, collector: Collector) -> None:
-    client.get("/v1/galleries", headers={"traceparent": f"00-{TRACE}-{PARENT}-01"})
-    send_all(client)
-    (span,) = collector.spans
-    assert (span.trace_id.hex(), span.parent_span_id.hex()) == (TRACE, PARENT)
-
-
 def test_lines_of_the_log_name_the_trace(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     named = []
     handler = logging.Handler()
@@ -163,38 +153,6 @@ def test_lines_of_the_log_name_the_trace(client: TestClient, monkeypatch: pytest
 
 
 @pytest.mark.slow
-def test_refusals_and_failures_are_spans(
-    client: TestClient, collector: Collector, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_arguments: object, **_options: object) -> None:
-        raise RuntimeError("the secret path")
-
-    client.get("/v1/galleries/none")
-    monkeypatch.setattr("vicinal.service.measuring.matcher.Matcher.search", fail)
-    client.post(SEARCH, json=ITEM)
-    send_all(client)
-    told = {
-        one.name: (attributes_of(one)["http.response.status_code"], one.status.code)
-        for one in collector.spans
-    }
-    assert told == {
-        "GET /v1/galleries/{gallery}": (404, OK),
-        "POST /v1/galleries/{gallery}/search": (500, ERROR),
-    }
-    assert "secret" not in str(collector.spans)
-
-
-@pytest.mark.slow
-def test_what_is_left_is_sent_when_the_server_stops(
-    client: TestClient, collector: Collector, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(traces, "_END_SECONDS", SECONDS)
-    with client:
-        client.get("/v1/galleries")
-    assert [one.name for one in collector.spans] == ["GET /v1/galleries"]
-
-
-@pytest.mark.slow
 def test_a_collector_that_is_away_stops_nothing(
     monkeypatch: pytest.MonkeyPatch, calibrated_dir: Path, make_settings: MakeSettings
 ) -> None:
@@ -204,24 +162,3 @@ def test_a_collector_that_is_away_stops_nothing(
     with TestClient(create_app(make_settings(calibrated_dir))) as client:
         assert client.post(SEARCH, json=ITEM).status_code == 200
     wait_until(lambda: "last spans" not in {thread.name for thread in threading.enumerate()})
-
-
-@pytest.mark.parametrize("value", [None, ""])
-def test_without_a_collector_nothing_is_made(
-    monkeypatch: pytest.MonkeyPatch, calibrated_dir: Path, make_settings: MakeSettings, value: str | None
-) -> None:
-    if value is not None:
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", value)
-    app = create_app(make_settings(calibrated_dir))
-    assert state_of(app).traces is None
-    assert TestClient(app).post(SEARCH, json=ITEM).status_code == 200
-
-
-def test_absent_packages_are_named_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318")
-    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
-    with pytest.raises(MissingPackageError) as raised:
-        open_traces()
-    assert str(raised.value) == (
-        "OTEL_EXPORTER_OTLP_ENDPOINT needs opentelemetry-exporter-otlp-proto-http: " + install_command("otel")
-    )

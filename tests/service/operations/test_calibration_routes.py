@@ -7,14 +7,13 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import httpx
 import numpy as np
 import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from tests.service.types import Calibrate, Encode, MakeSettings, View
-from tests.waiting import do_jobs, wait_for_job
+from tests.waiting import wait_for_job
 from vicinal.indexer.gallery import Gallery
 from vicinal.service.http.app import create_app
 from vicinal.service.http.state import state_of
@@ -40,10 +39,6 @@ def threshold_of(client: TestClient) -> dict[str, Any]:
     return client.post(SEARCH, json={"item_id": "plain/view 0.png"}).json()["threshold"]
 
 
-def problem_kind(answer: httpx.Response) -> tuple[int, str]:
-    return answer.status_code, answer.json()["type"].removeprefix("urn:vicinal:problem:")
-
-
 @pytest.mark.slow
 def test_a_job_finds_the_threshold_that_searches_then_use(client: TestClient) -> None:
     job = wait_for_job(client, client.post(START, json={"target": "fpir=5%"}))
@@ -55,29 +50,6 @@ def test_a_job_finds_the_threshold_that_searches_then_use(client: TestClient) ->
     used = threshold_of(client)
     assert (used["calibration"], used["target"], used["state"]) == (job["id"], "FPIR 5 %", "current")
     assert used["value"] == job["result"]["threshold"] == record["record"]["threshold"]
-
-
-@pytest.mark.slow
-def test_the_points_of_a_calibration_name_the_items_that_a_search_would_show(client: TestClient) -> None:
-    job = wait_for_job(client, client.post(START, json={"target": "fpir=5%"}))
-    told = client.get(f"{START}/{job['id']}/points", params={"most": 7}).json()
-    queries, ids = told["queries"], told["ids"]
-    assert (told["n_queries"], len(queries["id"])) == (60, 7)
-    for place in range(7):
-        query, mate = ids[queries["id"][place]], ids[queries["mate"][place]]
-        assert query.split("/")[0] == mate.split("/")[0] == told["labels"][queries["label"][place]]
-    assert job["result"]["threshold"] in told["grid"]["thresholds"]
-    by_hand = client.put(f"{ADMIN}/threshold", json={"threshold": 0.5}).json()["record"]["id"]
-    told = client.get(f"{START}/{by_hand}/points").json()
-    assert (told["queries"], told["grid"]) == (None, None)
-
-
-@pytest.mark.slow
-def test_a_job_is_told_as_events(client: TestClient) -> None:
-    job = wait_for_job(client, client.post(START))
-    text = client.get(f"/v1/jobs/{job['id']}/events").text
-    (event,) = [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: ")]
-    assert (event["state"], event["result"]["calibration"]) == ("succeeded", job["id"])
 
 
 @pytest.mark.slow
@@ -94,16 +66,6 @@ def test_what_promises_less_comes_into_force_only_when_that_is_asked_for(
     said = second["result"]["objection"]
     assert said is None if is_active else "was measured with photos from outside" in said
     assert threshold_of(client)["calibration"] == (second if is_active else first)["id"]
-
-
-@pytest.mark.slow
-def test_queries_from_a_folder(client: TestClient, app: FastAPI) -> None:
-    broken = state_of(app).settings.sources_dir / "photos" / "plain" / "broken.png"
-    broken.write_text("no picture", encoding="utf-8")
-    job = wait_for_job(client, client.post(START, json={"queries": "photos"}))
-    assert (job["state"], job["progress"]["done"], job["progress"]["failed"]) == ("succeeded", 60, 1)
-    assert job["progress"]["failures"][0]["id"] == "plain/broken.png"
-    assert client.get(f"{START}/{job['id']}").json()["record"]["source"] == "queries"
 
 
 @pytest.mark.slow
@@ -139,47 +101,6 @@ def test_queries_as_uploaded_images(
     assert list((gallery.calibrations_path / "uploads").iterdir()) == []
 
 
-@pytest.mark.slow
-def test_a_cancelled_calibration_leaves_nothing(client: TestClient, app: FastAPI, gallery: Gallery) -> None:
-    started = client.post(START, json={"embeddings": [[1.0] * 12], "labels": ["plain"]})
-    if started.status_code == 422:
-        dim = gallery.snapshot().manifest.dim
-        started = client.post(START, json={"embeddings": [[1.0] * dim], "labels": ["plain"]})
-    assert list((gallery.calibrations_path / "uploads").iterdir()) != []
-    client.delete(f"/v1/jobs/{started.json()['id']}")
-    assert client.get(f"/v1/jobs/{started.json()['id']}").json()["state"] == "cancelled"
-    assert client.get(START).json()["calibrations"] == []
-    # A worker that finds its ticket removes what came with the request.
-    do_jobs(app)
-    assert list((gallery.calibrations_path / "uploads").iterdir()) == []
-
-
-@pytest.mark.slow
-def test_history_activation_and_roll_back(client: TestClient, gallery: Gallery, calibrate: Calibrate) -> None:
-    first, second = calibrate(gallery), calibrate(gallery)
-    history = client.get(START).json()
-    assert [(one["id"], one["is_active"]) for one in history["calibrations"]] == [
-        (second, True),
-        (first, False),
-    ]
-    rolled_back = client.post(f"{START}/roll_back", json={})
-    assert (rolled_back.status_code, rolled_back.json()["record"]["id"]) == (200, first)
-    assert threshold_of(client)["calibration"] == first
-    assert [event["kind"] for event in client.get(START).json()["activations"]] == [
-        "activate",
-        "activate",
-        "roll_back",
-    ]
-    assert problem_kind(client.post(f"{START}/roll_back", json={})) == (422, "invalid-request")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("threshold", [-0.1, 1.5, "high", None])
-def test_what_is_no_score_is_not_set(client: TestClient, threshold: object) -> None:
-    answer = client.put(f"{ADMIN}/threshold", json={"threshold": threshold})
-    assert problem_kind(answer) == (422, "invalid-request")
-
-
 def slow_flips(scores: np.ndarray, current: float, candidate: float) -> dict[str, int]:
     gained = sum(1 for one in scores if one < current and one >= candidate)
     lost = sum(1 for one in scores if one >= current and one < candidate)
@@ -203,31 +124,6 @@ def test_a_dry_run_counts_rates_and_flips_on_the_stored_scores(
     assert found["current"]["rates"]["fpir"] == json.loads(record.evidence.rates["fpir"].model_dump_json())
     assert (found["scores_of"], found["current"]["calibration"]) == (record.id, record.id)
     assert threshold_of(client)["value"] == record.threshold
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "body",
-    [{}, {"threshold": 0.5, "target": "fpir=5%"}, {"target": "speed=5%"}, {"threshold": 2.0}, {"x": 1}],
-)
-def test_a_dry_run_of_nothing_or_of_two_things_is_refused(
-    client: TestClient, gallery: Gallery, calibrate: Calibrate, body: dict[str, Any]
-) -> None:
-    calibrate(gallery)
-    assert client.post(f"{START}/dry_run", json=body).status_code == 422
-
-
-@pytest.mark.slow
-def test_the_report_holds_the_record_and_its_curve(
-    client: TestClient, gallery: Gallery, calibrate: Calibrate
-) -> None:
-    record_id = calibrate(gallery)
-    report = client.get(f"{START}/{record_id}/report").json()
-    record, curve = report["record"], report["curve"]
-    at = curve["thresholds"].index(record["threshold"])
-    for rate in ("far", "frr", "fpir", "fnir"):
-        assert curve[rate][at] == pytest.approx(record["evidence"]["rates"][rate]["rate"])
-    assert len(curve["thresholds"]) >= 201
 
 
 @pytest.mark.slow

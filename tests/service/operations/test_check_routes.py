@@ -5,10 +5,8 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx
-import numpy as np
 import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
@@ -69,18 +67,6 @@ def test_a_job_tries_a_promise_with_photos_from_a_source_and_changes_nothing(
 
 
 @pytest.mark.slow
-def test_embeddings_with_labels_that_are_all_wrong_break_a_promise(
-    client: TestClient, gallery: Gallery, record_id: str
-) -> None:
-    snapshot = gallery.snapshot()
-    labels = [f"absent {one}" for one in snapshot.labels]
-    body: dict[str, Any] = {"embeddings": np.asarray(snapshot.embeddings).tolist(), "labels": labels}
-    job = wait_for_job(client, client.post(f"{ADMIN}/calibrations/{record_id}/check", json=body))
-    assert (job["state"], job["result"]["verdict"]) == ("succeeded", "broken")
-    assert job["result"]["rates"]["fpir"]["rate"] == 1.0
-
-
-@pytest.mark.slow
 def test_what_cannot_be_tried_is_refused_before_it_waits(client: TestClient, record_id: str) -> None:
     check = f"{ADMIN}/calibrations/{record_id}/check"
     status, kind, detail = problem(client.post(check))
@@ -92,11 +78,3 @@ def test_what_cannot_be_tried_is_refused_before_it_waits(client: TestClient, rec
         404,
         "calibration-not-found",
     )
-
-
-def test_a_threshold_set_by_hand_promises_nothing(client: TestClient) -> None:
-    record = client.put(f"{ADMIN}/threshold", json={"threshold": 0.3}).json()["record"]
-    answer = client.post(f"{ADMIN}/calibrations/{record['id']}/check", json={"queries": "photos"})
-    status, kind, detail = problem(answer)
-    assert (status, kind) == (422, "calibration-impossible")
-    assert "set by hand" in detail

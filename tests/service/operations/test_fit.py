@@ -82,15 +82,3 @@ def test_another_attempt_goes_on_where_the_first_one_stopped(job: OperationJob) 
     assert second.stages.count("train") == result["steps"]
     assert result["text"][0].startswith("Of 100 photos of things you have")
     assert Path(result["bundle"]) == bundle_of(job)
-
-
-@pytest.mark.slow
-def test_a_cancelled_job_leaves_no_folder(job: OperationJob) -> None:
-    context = Context(("views", 20))
-    with pytest.raises(JobStoppedError):
-        start(job, context)
-    # A job of the same name takes nothing away from this one.
-    job.clean(Context(job="second").job)
-    assert (bundle_of(job)).exists()
-    job.clean(context.job)
-    assert not (bundle_of(job)).exists()

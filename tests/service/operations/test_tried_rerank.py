@@ -13,7 +13,6 @@ from vicinal.service.errors import RequestError
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.measuring import rerank_trial
 from vicinal.service.measuring.evidence import RerankTrial, TriedRerank
-from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.measuring.records.record import CalibrationRecord
 from vicinal.service.operations import Progress, calibrate
 from vicinal.service.operations.place import Place
@@ -88,16 +87,6 @@ def test_what_is_named_is_not_tried(place: Place, finds: Finds, asked: dict[str,
     assert (record.evidence.reranks, searched(place)[0]) == (None, OFF.key)
 
 
-def test_a_calibration_that_was_kept_brings_its_reranking_when_it_is_activated(
-    place: Place, finds: Finds
-) -> None:
-    finds(FOUR)
-    record = calibrated(place, activate=False)
-    assert searched(place) == (OFF.key, "settings", None)
-    place.matcher.activate(record.id)
-    assert searched(place) == (FOUR.key, "calibration", record.id)
-
-
 @pytest.mark.slow
 def test_rolling_back_goes_back_to_the_pipeline_before(place: Place, finds: Finds) -> None:
     finds(OFF)
@@ -110,20 +99,3 @@ def test_rolling_back_goes_back_to_the_pipeline_before(place: Place, finds: Find
     assert searched(place) == (OFF.key, "settings", first.id)
     with pytest.raises(RequestError, match="no calibration was in force"):
         matcher.roll_back(PipelineChoice())
-
-
-@pytest.mark.slow
-def test_what_promises_less_than_what_it_would_replace_is_kept_back(
-    place: Place, finds: Finds, gallery: Gallery, matcher: Matcher
-) -> None:
-    """Also where that is of another re-ranking."""
-    finds(OFF)
-    first = calibrated(place)
-    store = place.matcher.calibrations
-    outside = first.model_copy(update={"id": "outside", "source": "queries"})
-    store.add(outside)
-    finds(FOUR)
-    fresh = Place(place.bundles, place.gallery)
-    made = calibrate.run(fresh, calibrate.CalibrateRequest(target=TARGET), Progress())
-    assert (made.is_active, searched(place)[::2]) == (False, (OFF.key, "outside"))
-    assert "was measured with photos from outside" in made.objection

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, Response, expect
 
-from tests.service.page.conftest import ADMIN, OpenPlace, Served
-from tests.waiting import wait_until
+from tests.service.page.conftest import OpenPlace, Served
 
 pytestmark = pytest.mark.slow
 CALIBRATE = "v1/admin/galleries/{}/calibrations"
@@ -41,13 +40,6 @@ def threshold(served: Served) -> float:
     value = found["threshold"]["value"]
     assert isinstance(value, float)
     return value
-
-
-def forget_calibrations(served: Served) -> None:
-    """As if nobody had calibrated this gallery."""
-    for path in (served.data_dir / "galleries" / served.gallery / "calibrations").iterdir():
-        if path.is_file():
-            path.unlink()
 
 
 def test_the_slider_tells_what_changes_before_anything_does(demo: Served, open_place: OpenPlace) -> None:
@@ -102,29 +94,6 @@ def test_a_score_is_used_taken_back_and_put_in_force_again(demo: Served, open_pl
     expect(page.locator(".calibrate-events li")).to_have_count(5)
 
 
-def test_from_nothing_to_a_threshold_after_changes_became_a_version(
-    shop_with_keys: Served, open_place: OpenPlace
-) -> None:
-    """Photos that were added just now are measured too."""
-    shop, name = shop_with_keys, shop_with_keys.gallery
-    forget_calibrations(shop)
-    photo = shop.made.queries[0]
-    form = {"id": "new/1.jpg", "label": photo.parent.name}
-    shop.call(
-        "POST", f"v1/galleries/{name}/items", data=form, files={"image": (photo.name, photo.read_bytes())}
-    )
-    page = open_place(shop.url, f"g/{name}/calibrate", key=ADMIN, scheme="dark")
-    expect(page.get_by_role("heading", name="Not measured yet")).to_be_visible()
-    page.get_by_label("Of 100 things I lack, at most", exact=True).check()
-    page.get_by_label("Of 100 things I lack, at most … get a match: number").fill("10")
-    page.get_by_role("button", name="Calibrate", exact=True).click()
-    expect(page.get_by_text("of 100 things I lack, at most 10 get a match")).to_be_visible()
-    (record,) = shop.call("GET", CALIBRATE.format(name))["calibrations"]
-    (listed,) = shop.call("GET", "v1/galleries")["galleries"]
-    assert (record["is_active"], record["n_items"]) == (True, listed["n_items"])
-    expect(page.locator(".uplot canvas")).to_be_visible()
-
-
 def test_what_went_wrong_is_mended_where_it_is_seen(demo: Served, open_place: OpenPlace) -> None:
     page = open_place(demo.url, "g/demo/calibrate?view=figures")
     expect(page.locator(".calibrate-worst").first.locator("li").first).to_be_visible()
@@ -169,13 +138,3 @@ def test_a_promise_is_checked_with_new_photos(demo: Served, open_place: OpenPlac
     ]
     check = demo.call("GET", f"{CALIBRATE.format('demo')}/{active['id']}")["last_check"]
     expect(said).to_contain_text(check["sentence"])
-
-
-def test_two_calibrations_are_compared(demo: Served, open_place: OpenPlace) -> None:
-    job = demo.call("POST", CALIBRATE.format("demo"), json={"target": "fpir=20%", "activate": False})
-    wait_until(lambda: demo.call("GET", f"v1/jobs/{job['id']}")["state"] == "succeeded")
-    page = open_place(demo.url, "g/demo/calibrate?view=history")
-    page.get_by_role("button", name="Compare").click()
-    expect(page.locator(".calibrate-pair .card")).to_have_count(2)
-    expect(page.get_by_text("Of 100 things I lack, at most 20 get a match")).to_be_visible()
-    expect(page.locator(".calibrate-moved").first).to_be_visible()

@@ -103,32 +103,6 @@ def _folder(served: Served, name: str) -> str:
     return next(one["uri"].rpartition("/")[0] for one in items if f"/{name}/" in one["uri"])
 
 
-def test_keys_go_through_groups_tick_and_compare(album: Served, open_place: OpenPlace) -> None:
-    page = open_place(album.url, "g/album/doubles")
-    expect(groups(page).first).to_be_visible()
-    page.keyboard.press("j")
-    page.keyboard.press("j")
-    page.keyboard.press("ArrowRight")
-    box = groups(page).nth(1).get_by_role("checkbox").nth(1)
-    expect(box).to_be_focused()
-    was = box.is_checked()
-    page.keyboard.press("x")
-    expect(box).to_be_checked(checked=not was)
-    page.keyboard.press("c")
-    dialog = page.get_by_role("dialog")
-    expect(dialog.locator("tr.differs").filter(has_text="Place")).to_be_visible()
-    # Both are seen in full size, as their files are there.
-    full = dialog.locator("img[src*='/image?']")
-    expect(full).to_have_count(2)
-    for image in full.all():
-        expect(image).to_have_js_property("naturalWidth", 160)
-    page.keyboard.press("x")
-    expect(box).to_be_checked(checked=was)
-    page.keyboard.press("Escape")
-    expect(dialog).to_have_count(0)
-    expect(page.locator(".doubles-look:focus, input:focus")).to_have_count(1)
-
-
 def test_not_the_same_is_remembered_and_taken_back(album: Served, open_place: OpenPlace) -> None:
     page = open_place(album.url, "g/album/doubles")
     expect(groups(page).first).to_be_visible()
@@ -142,17 +116,3 @@ def test_not_the_same_is_remembered_and_taken_back(album: Served, open_place: Op
     notice.get_by_role("button", name="Undo").click()
     expect(groups(page)).to_have_count(n)
     assert album.call("GET", "v1/admin/galleries/album/duplicates/verdicts") == []
-
-
-def test_a_look_begins_tells_how_far_it_is_and_shows_what_it_found(
-    album: Served, open_place: OpenPlace
-) -> None:
-    page = open_place(album.url, "g/album/doubles")
-    page.get_by_label("Also changed copies").uncheck()
-    page.get_by_role("button", name="Look again").click()
-    records = page.get_by_label("Look of")
-    expect(records.get_by_role("option")).to_have_count(2)
-    expect(groups(page)).to_have_count(N // 4)
-    expect(page.locator(".doubles-photo .tag").first).to_have_text("same file")
-    # What was found last is shown first.
-    assert page.url == f"{album.url}/#/g/album/doubles"

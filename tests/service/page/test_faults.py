@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, Route, expect
 
 from tests.browsers import findings
 from tests.service.page.conftest import OpenPlace, Served
-from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -69,30 +67,5 @@ def test_too_many_requests_are_a_sentence_and_no_endless_wait(demo: Served, open
     expect(page.locator("main .turning")).to_have_count(0)
     page.unroute("**/search")
     page.get_by_role("button", name="Try again").click()
-    expect(page.locator(".search-result").first).to_be_visible()
-    expect(page.get_by_role("alert")).to_have_count(0)
-
-
-def test_a_file_that_is_no_image_is_a_sentence(demo: Served, open_place: OpenPlace, tmp_path: Path) -> None:
-    page = open_place(demo.url, "g/demo/search", expects=("400",))
-    broken = tmp_path / "<img src=x>.jpg"
-    broken.write_bytes(b"no image")
-    page.locator("input[type=file]").first.set_input_files(broken)
-    expect(page.get_by_role("alert")).to_contain_text("This file is no photo that can be read")
-    expect(page.locator("main .turning")).to_have_count(0)
-
-
-def test_a_version_that_is_swapped_meanwhile_is_searched(demo: Served, open_place: OpenPlace) -> None:
-    page = open_place(demo.url, ASKED)
-    expect(page.locator(".search-result").first).to_be_visible()
-    before = demo.call("GET", "v1/galleries/demo")["version"]
-    shown = page.locator(".search-result").all_inner_texts()
-    listed = demo.call("GET", "v1/galleries/demo/items", params={"size": 300})["items"]
-    other = next(one["id"] for one in reversed(listed) if not any(one["label"] in text for text in shown))
-    demo.call("DELETE", "v1/galleries/demo/item", params={"id": other})
-    demo.call("POST", "v1/galleries/demo/compaction")
-    wait_until(lambda: demo.call("GET", "v1/galleries/demo")["version"] != before)
-    page.locator(".search-result").get_by_role("button", name="Search with").first.click()
-    expect(page.get_by_text("A newer version of this gallery is searched now.")).to_be_visible()
     expect(page.locator(".search-result").first).to_be_visible()
     expect(page.get_by_role("alert")).to_have_count(0)

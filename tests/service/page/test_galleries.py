@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from tests.service.page.conftest import ADMIN, READER, OpenPlace, Served
+from tests.service.page.conftest import OpenPlace, Served
 
 pytestmark = pytest.mark.slow
 
@@ -87,21 +87,6 @@ def test_a_hundred_thousand_photos_scroll_to_the_last(demo: Served, open_place: 
         expect(page.get_by_role("button", name=f"photo {HUGE - 2 - 2 * step}", exact=True)).to_be_focused()
 
 
-def test_another_version_is_searched_and_the_first_again(demo: Served, open_place: OpenPlace) -> None:
-    demo.call("DELETE", "v1/galleries/demo/item?id=backpack-01/0.jpg")
-    page = open_place(demo.url, "g/demo?view=versions")
-    expect(page.get_by_text("1 change is in no version yet.")).to_be_visible()
-    page.get_by_role("button", name="Make a version of it").click()
-    card = page.locator(".gallery-versions li")
-    expect(card).to_have_count(2)
-    expect(card.first).to_contain_text("searched now")
-    card.nth(1).get_by_role("button", name="Search this one").click()
-    page.get_by_label("Exactly as it was built").check()
-    page.get_by_role("dialog").get_by_role("button", name="Search it").click()
-    expect(card.nth(1)).to_contain_text("searched now")
-    assert demo.call("GET", "v1/galleries/demo")["n_items"] == 300
-
-
 def test_a_gallery_is_deleted_by_who_types_its_name(demo: Served, open_place: OpenPlace) -> None:
     page = open_place(demo.url, "g/demo?view=storage")
     expect(page.locator(".gallery-uses")).to_contain_text("MB")
@@ -112,18 +97,3 @@ def test_a_gallery_is_deleted_by_who_types_its_name(demo: Served, open_place: Op
     sure.click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Make your first gallery")
     assert demo.call("GET", "v1/galleries")["galleries"] == []
-
-
-@pytest.mark.parametrize(("key", "n"), [(READER, 0), (ADMIN, 1)])
-def test_what_a_key_may_not_change_is_not_offered(
-    demo_with_keys: Served, open_place: OpenPlace, key: str, n: int
-) -> None:
-    page = open_place(demo_with_keys.url, "g/demo?view=storage", key=key)
-    expect(page.locator(".gallery-uses")).to_be_visible()
-    expect(page.get_by_role("button", name="Delete this gallery")).to_have_count(n)
-    page.get_by_role("tab", name="Photos").click()
-    expect(page.locator(".gallery-item img").first).to_be_visible()
-    expect(page.get_by_role("button", name="Choose several")).to_have_count(n)
-    page.locator(".gallery-item").first.click()
-    expect(page.get_by_role("dialog").get_by_role("link", name="Search with it")).to_be_visible()
-    expect(page.get_by_role("dialog").get_by_role("button", name="Remove")).to_have_count(n)

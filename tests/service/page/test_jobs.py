@@ -8,7 +8,6 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.service.page.conftest import ADMIN, OpenPlace, Served
-from tests.service.page.test_calibrating import forget_calibrations
 from vicinal.service.jobs.queue import JobQueue
 from vicinal.service.jobs.records import Job, JobFailure, JobProgress, new_job
 from vicinal.service.jobs.store import JobStore
@@ -97,28 +96,3 @@ def test_a_failed_job_says_why_and_which_files_it_could_not_use(demo: Served, op
     page.get_by_role("button", name="Show more").click()
     expect(listed).to_have_count(145)
     expect(page.get_by_role("button", name="Show more")).to_have_count(0)
-
-
-@pytest.mark.parametrize("is_calibrated", [True, False])
-def test_what_was_promised_is_checked_from_here(
-    demo: Served, open_place: OpenPlace, is_calibrated: bool
-) -> None:
-    if not is_calibrated:
-        forget_calibrations(demo)
-    for _ in range(3):
-        (one,) = demo.call("GET", "v1/admin/galleries/demo/answers/next?n=1")["questions"]
-        said = {"search_id": one["search_id"], "item_id": one["candidates"][0]["id"]}
-        demo.call("POST", "v1/galleries/demo/answers", json=said)
-    page = open_place(demo.url, "jobs")
-    page.get_by_role("button", name="Start a job").click()
-    dialog = page.get_by_role("dialog")
-    dialog.get_by_label("Job").select_option("Check what was promised")
-    dialog.get_by_role("button", name="Start").click()
-    if is_calibrated:
-        expect(page.get_by_role("heading", level=1)).to_have_text("Check what was promised")
-        (job,) = demo.call("GET", "v1/jobs")["jobs"]
-        assert (job["kind"], job["request"]["answers"]) == ("check", True)
-    else:
-        expect(page.get_by_role("alert")).to_contain_text("calibrate it first")
-        dialog.get_by_role("link", name="Check with new photos").click()
-        expect(page.get_by_role("heading", level=1)).to_have_text("Calibrate")

@@ -365,18 +365,6 @@ def test_filtering_sorting_and_copies(walk: Walk) -> None:
     walk.look("search-refused")
 
 
-def test_why(walk: Walk) -> None:
-    page = walk.page
-    item = walk.call("GET", "galleries/{g}/items?size=1")["items"][0]["id"]
-    walk.go(f"g/{{g}}/search?item={item}")
-    walk.press(page.get_by_role("button", name="Why?", exact=True).first)
-    why = page.get_by_role("region", name="Why", exact=True)
-    expect(why.locator(".search-times")).to_be_visible()
-    walk.look("why")
-    why.locator(".search-orders").scroll_into_view_if_needed()
-    walk.look("why-orders")
-
-
 def test_reviewing(walk: Walk) -> None:
     page = walk.page
     walk.go("g/{g}/review")

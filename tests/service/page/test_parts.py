@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browsers import findings
 from tests.service.page.conftest import OpenPlace, Served
 
 pytestmark = pytest.mark.slow
@@ -69,60 +67,6 @@ def test_keys_are_silent_where_somebody_types_and_in_dialogs(page: Page) -> None
     expect(page.get_by_role("dialog")).to_have_count(0)
     expect(page.get_by_role("button", name="open")).to_be_focused()
     expect(said).to_have_text("2")
-
-
-def test_what_is_asked_is_answered_by_keys_alone(page: Page, wait_until: WaitUntil) -> None:
-    mount(page, "({html}) => () => html`<h1>x</h1>`")
-
-    def asked(question: str) -> None:
-        page.evaluate(
-            f"() => {{ window.answer = 'open'; {question}.then((one) => {{ window.answer = one; }}); }}"
-        )
-        expect(page.get_by_role("dialog")).to_be_visible()
-
-    def answered(*keys: str) -> Any:
-        for key in keys:
-            page.keyboard.press(key)
-        wait_until(lambda: page.evaluate("window.answer !== 'open'"))
-        expect(page.get_by_role("dialog")).to_have_count(0)
-        return page.evaluate("window.answer")
-
-    danger = "all.ask({title: 'Delete \u202e<b>it</b>?', text: 'For good.', yes: 'Delete', isDanger: true})"
-    asked(danger)
-    assert findings(page) == []
-    # What is dangerous is not the answer of who presses at once.
-    assert answered("Enter") is False
-    asked(danger)
-    assert answered("Tab", "Enter") is True
-    asked("all.ask({title: 'Go on?', yes: 'Yes'})")
-    assert answered("Enter") is True
-    asked("all.ask({title: 'Go on?', yes: 'Yes'})")
-    assert answered("Escape") is False
-    asked("all.askText({title: 'Name', label: 'Name', value: 'a'})")
-    page.keyboard.type("b ")
-    assert answered("Enter") in ("ab", "b")
-    asked("all.askText({title: 'Name', label: 'Name'})")
-    page.keyboard.press("Enter")
-    expect(page.get_by_role("dialog")).to_be_visible()
-    assert answered("Escape") is None
-
-
-def test_a_note_can_be_taken_back_and_a_fault_stays(page: Page) -> None:
-    mount(page, "({html}) => () => html`<h1>x</h1>`")
-    page.evaluate("() => all.tell('3 photos were removed.', {undo: async () => { window.isBack = true; }})")
-    page.evaluate(
-        "() => all.tell('<b>no</b>', {kind: 'wrong', undo: () => Promise.reject(new Error('gone'))})"
-    )
-    notes = page.locator(".notice")
-    expect(notes).to_have_count(2)
-    notes.first.get_by_role("button", name="Undo").click()
-    assert page.evaluate("window.isBack") is True
-    expect(notes).to_have_count(1)
-    expect(notes).to_contain_text("<b>no</b>")
-    notes.get_by_role("button", name="Undo").click()
-    expect(notes).to_contain_text("gone")
-    notes.get_by_role("button", name="Close this note").click()
-    expect(notes).to_have_count(0)
 
 
 def test_an_answer_that_comes_too_late_is_dropped_and_old_truth_is_not_shown_for_new(

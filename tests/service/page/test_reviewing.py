@@ -94,18 +94,6 @@ def test_keys_answer_take_back_and_find_a_label(review: Page, store: SearchStore
     expect(review.locator(".review-known")).to_contain_text("Of 3 answered searches")
 
 
-def test_who_disagrees_is_told_and_can_take_back(review: Page, store: SearchStore) -> None:
-    store.answer(asked(review), "label", by="eve", label="plain")
-    review.get_by_role("button", name="We don't have it").click()
-    told = review.locator(".review-last")
-    expect(told).to_contain_text("Of this one another person said that it is 'plain'.")
-    against = review.locator(".review-against li")
-    expect(against).to_have_count(2)
-    against.filter(has_text="eve").get_by_role("button", name="Take back").click()
-    expect(review.get_by_role("heading", name="People disagree")).to_be_hidden()
-    assert [one.kind for one in store.answers()] == ["absent"]
-
-
 def test_an_answer_becomes_an_item_and_a_wrong_match_is_set_aside(
     review: Page, store: SearchStore, matcher: Matcher
 ) -> None:
@@ -130,33 +118,3 @@ def test_an_answer_becomes_an_item_and_a_wrong_match_is_set_aside(
     expect(review.locator(".notice")).to_contain_text("Nothing finds it")
     (one,) = listed_aside(GalleryReader(matcher.gallery))
     assert (one.id, one.reason) == (item, "two shoes")
-
-
-def test_many_are_marked_answered_at_once_and_taken_back(
-    url: str, open_place: OpenPlace, store: SearchStore
-) -> None:
-    page = open_place(url, "g/shoes/review?shown=all")
-    marks = page.get_by_role("checkbox")
-    expect(marks).to_have_count(N)
-    marks.nth(1).check()
-    marks.nth(4).click(modifiers=["Shift"])
-    batch = page.get_by_role("region", name="Answer for all that are marked")
-    expect(batch).to_contain_text("4 marked")
-    page.keyboard.press("n")
-    notice = page.locator(".notice")
-    expect(notice).to_contain_text("We don't have it: kept for 4 searches.")
-    expect(page.locator(".review-answers").filter(has_text="We don't have it")).to_have_count(4)
-    expect(batch).to_be_hidden()
-    assert [one.kind for one in store.answers()] == ["absent"] * 4
-    notice.get_by_role("button", name="Undo").click()
-    expect(page.locator(".review-answers").filter(has_text="Not answered yet")).to_have_count(N)
-    assert store.answers() == []
-    page.get_by_role("button", name="Mark all 12").click()
-    expect(batch).to_contain_text("12 marked")
-    page.keyboard.press("/")
-    expect(page.get_by_role("searchbox")).to_be_focused()
-    page.keyboard.type("plain")
-    expect(page.locator(".labels .chip")).to_have_text([re.compile("^plain")])
-    page.keyboard.press("Enter")
-    expect(page.locator(".notice").last).to_contain_text("It is plain: kept for 12 searches.")
-    assert {one.label for one in store.answers()} == {"plain"}

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs
 import pytest
 from playwright.sync_api import Page, Request, expect
 
-from tests.service.page.conftest import READER, OpenPlace, Served, Shot
+from tests.service.page.conftest import OpenPlace, Served
 
 pytestmark = pytest.mark.slow
 
@@ -61,24 +61,6 @@ def test_a_photo_is_searched_for_and_a_result_is_searched_on(shop: Served, open_
     expect(page.get_by_role("button", name="We have it")).to_be_visible()
     page.get_by_role("button", name="By product").click()
     expect(page.locator(".search-group").first).to_contain_text("photo")
-
-
-def test_an_address_leads_to_the_same_search_where_it_is_kept(demo: Served, open_place: OpenPlace) -> None:
-    page = open_place(demo.url, "g/demo/search")
-    search_for(page, demo.made.queries[0])
-    page.get_by_role("button", name="Share").click()
-    expect(page.get_by_role("dialog")).to_contain_text("sees your photo and the same search")
-    address = page.get_by_label("Address", exact=True).input_value()
-    assert "kept=" in address
-    found = page.locator(".search-verdict p").first.text_content()
-    other = open_place(address)
-    expect(other.locator(".search-verdict p").first).to_have_text(found or "")
-    expect(other.get_by_alt_text("What is searched for")).to_be_visible()
-    # Another view of it is the same search: nothing is kept anew.
-    page.keyboard.press("Escape")
-    body = asked(page, page.get_by_role("button", name="By product").click)
-    assert params(page)["kept"] in body
-    expect(page.locator(".search-group").first).to_be_visible()
 
 
 def test_what_a_gallery_lacks_is_no_match_and_that_is_confirmed(demo: Served, open_place: OpenPlace) -> None:
@@ -137,68 +119,6 @@ def test_a_photo_is_pasted_or_dropped_anywhere(demo: Served, open_place: OpenPla
     expect(page.locator(".search-drop")).to_contain_text("a photo.jpg")
 
 
-# A camera that sees a drawing.
-_CAMERA = """() => { navigator.mediaDevices.getUserMedia = async () => {
-  const canvas = Object.assign(document.createElement('canvas'), { width: 320, height: 240 });
-  const context = canvas.getContext('2d');
-  setInterval(() => {
-    for (let n = 0; n < 48; n += 1) {
-      context.fillStyle = `hsl(${53 * n % 360} 80% ${30 + n}%)`;
-      context.fillRect(40 * (n % 8), 40 * Math.floor(n / 8), 40 - n % 5, 40 - n % 7);
-    }
-  }, 20);
-  window.lent = canvas.captureStream();
-  return window.lent;
-}; }"""
-
-
-def test_a_photo_is_taken_with_the_camera_of_a_desk(demo: Served, open_place: OpenPlace, shot: Shot) -> None:
-    page = open_place(demo.url, "g/demo/search")
-    page.evaluate(_CAMERA)
-    page.get_by_role("button", name="Camera").click()
-    take = page.get_by_role("dialog").get_by_role("button", name="Take the photo")
-    expect(take).to_be_enabled()
-    shot(page, "search-camera")
-    take.click()
-    expect(page.get_by_role("dialog")).to_have_count(0)
-    expect(page.locator(".search-verdict")).to_be_visible()
-    assert page.evaluate("window.lent.getTracks().map((one) => one.readyState)") == ["ended"]
-
-
-def test_a_filter_is_built_of_what_there_is(demo: Served, open_place: OpenPlace) -> None:
-    label = demo.made.queries[0].parent.name
-    items = demo.call("GET", "v1/galleries/demo/items?size=100")["items"]
-    for number, item in enumerate(one for one in items if one["label"] == label):
-        path = f"v1/galleries/demo/item?id={item['id']}"
-        demo.call("PATCH", path, json={"metadata": {"price": 10 * number, "on sale": number % 2 == 0}})
-    page = open_place(demo.url, "g/demo/search", expects=("422",))
-    search_for(page, demo.made.queries[0])
-    page.get_by_role("button", name="Filter").click()
-    page.get_by_label("Condition 1: what").select_option("price")
-    expect(page.get_by_role("dialog")).to_contain_text("from 0 to")
-    page.get_by_label("Condition 1: how").select_option("is at least")
-    use = page.get_by_role("button", name="Use this filter")
-    expect(use).to_be_disabled()
-    page.get_by_label("Condition 1: value").fill("20")
-    page.get_by_role("button", name="Add a condition").click()
-    page.get_by_label("Condition 2: what").select_option("on sale")
-    page.get_by_label("Condition 2: value").select_option("yes")
-    use.click()
-    expect(page.locator(".search-verdict")).to_contain_text("The filter leaves")
-    assert params(page)["filter"] == 'metadata.price >= 20 AND metadata."on sale" = true'
-    expect(page.locator(".search-result").first).to_contain_text("price")
-    order = page.get_by_label("Order")
-    body = asked(page, lambda: order.select_option("price: highest first"))
-    assert "metadata.price desc" in body
-    # What was written is read again, and what was written by hand stays text.
-    page.get_by_role("button", name="Change the filter").click()
-    expect(page.get_by_label("Condition 2: how")).to_have_value("is")
-    page.get_by_role("button", name="Write it as text").click()
-    page.get_by_label("Filter", exact=True).fill("metadata.price IN (20, 30) OR")
-    page.get_by_role("button", name="Use this filter").click()
-    expect(page.get_by_role("alert")).to_contain_text("at its end")
-
-
 def test_a_file_that_is_no_photo_says_so(demo: Served, open_place: OpenPlace, tmp_path: Path) -> None:
     page = open_place(demo.url, "g/demo/search", expects=("400",))
     broken = tmp_path / "photo.jpg"
@@ -208,16 +128,3 @@ def test_a_file_that_is_no_photo_says_so(demo: Served, open_place: OpenPlace, tm
     expect(page.locator(".search-result")).to_have_count(0)
     page.get_by_role("button", name="Clear").click()
     expect(page.get_by_role("alert")).to_have_count(0)
-
-
-def test_a_reader_with_a_key_searches_and_answers(demo_with_keys: Served, open_place: OpenPlace) -> None:
-    page = open_place(demo_with_keys.url, "g/demo/search", key=READER)
-    search_for(page, demo_with_keys.made.queries[0])
-    first = page.locator(".search-result").first
-    expect(first.locator("img")).to_be_visible()
-    assert (first.locator("img").get_attribute("src") or "").startswith("blob:")
-    first.get_by_role("button", name="Right").click()
-    expect(page.locator(".notice")).to_contain_text("Noted: this is it.")
-    first.get_by_role("button", name="Look at").click()
-    expect(page.get_by_role("dialog").locator("img")).to_be_visible()
-    assert READER not in page.url

@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.service.types import MakeSettings, Run
+from tests.service.types import MakeSettings
 from vicinal.calibration import Target
 from vicinal.indexer.gallery import Gallery
 from vicinal.models.embedder import Embedder
@@ -20,8 +20,7 @@ from vicinal.service.measuring.calibrator import Calibrator
 from vicinal.service.measuring.drift import read_drift
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.measuring.queries import LabelledQueries
-from vicinal.service.reports.page import embed_thumbnails, page_style, render_refinement, render_report
-from vicinal.service.reports.promise import calibration_lines
+from vicinal.service.reports.page import render_refinement, render_report
 from vicinal.service.reports.report import ReportBody, report_record
 from vicinal.service.search.answers import ExplainedNeighbor, ExplainedRefinement
 from vicinal.service.words import visible
@@ -127,28 +126,6 @@ def test_the_verdict_stands_first_and_says_all_of_it(report: ReportBody, gallery
 
 
 @pytest.mark.slow
-def test_the_page_shows_every_section(report: ReportBody, gallery: Gallery) -> None:
-    page = Page(render_report(report, gallery))
-    for title in ("What would improve it", "Warnings", "All figures", "Drift since the activation"):
-        assert title in page.texts
-    for example in report.details.false_accepts[:8]:
-        assert any(one.endswith(f"score {example.score:.4f}") for one in page.texts)
-    for line in calibration_lines(report.record):
-        assert line.strip().removeprefix("note: ") in page.text
-
-
-@pytest.mark.slow
-def test_pictures_are_those_of_the_examples_and_fit(report: ReportBody, gallery: Gallery) -> None:
-    page = Page(render_report(report, gallery))
-    shown = report.details.false_accepts[:8] + report.details.false_rejects[:8]
-    assert len(page.pictures) == 2 * len(shown) > 0
-    assert sum(map(len, page.pictures)) <= 300_000
-    first = report.details.false_accepts[0]
-    expected = embed_thumbnails(gallery, gallery.activation.revision, [first.query, first.item])
-    assert page.pictures[:2] == expected
-
-
-@pytest.mark.slow
 def test_labels_of_users_never_become_markup(report: ReportBody, gallery: Gallery) -> None:
     text = render_report(with_labels(report, SCRIPT), gallery)
     page = Page(text)
@@ -191,23 +168,6 @@ def test_a_label_that_is_not_escaped_would_be_noticed(report: ReportBody, galler
     assert Page(text).tags.count("script") == 1
 
 
-def test_thumbnails_stop_where_no_room_is_left(gallery: Gallery) -> None:
-    ids = [str(one) for one in gallery.snapshot().item_table["id"].to_pylist()[:6]]
-    revision = gallery.activation.revision
-    whole = embed_thumbnails(gallery, revision, [*ids, ids[0]])
-    room = len(whole[0]) + len(whole[1])
-    cut = embed_thumbnails(gallery, revision, [*ids, ids[0]], most_bytes=room)
-    assert cut[:2] == whole[:2]
-    assert sum(len(one or "") for one in cut) <= room
-    assert None not in whole
-
-
-def test_what_is_no_item_has_no_thumbnail(gallery: Gallery) -> None:
-    revision = gallery.activation.revision
-    assert embed_thumbnails(gallery, revision, [None, "nowhere", "it's"]) == [None, None, None]
-    assert embed_thumbnails(gallery, 999, ["plain/view 0.png"]) == [None]
-
-
 @pytest.mark.slow
 def test_a_query_from_outside_never_gets_the_picture_of_an_item(report: ReportBody, gallery: Gallery) -> None:
     record = report.record.model_copy(update={"source": "queries"})
@@ -225,24 +185,3 @@ def test_a_threshold_set_by_hand_has_a_page_that_claims_nothing(
     page = Page(client.get(f"{base}/calibrations/{record_id}/report?format=html").text)
     assert "nobody knows how often it is wrong" in page.text
     assert "95 %" not in page.text
-
-
-@pytest.mark.parametrize(
-    ("query", "kind"),
-    [("", "application/json"), ("?format=html", "text/html"), ("?format=json", "application/json")],
-)
-def test_the_request_names_the_form(calibrated_client: TestClient, query: str, kind: str) -> None:
-    base = "/v1/admin/galleries/shoes/calibrations"
-    record_id = calibrated_client.get(base).json()["calibrations"][0]["id"]
-    answer = calibrated_client.get(f"{base}/{record_id}/report{query}")
-    assert answer.headers["content-type"].partition(";")[0] == kind
-    assert ("style-src 'sha256-" in answer.headers["content-security-policy"]) == (kind == "text/html")
-    assert (page_style() in answer.text) == (kind == "text/html")
-
-
-@pytest.mark.slow
-def test_the_command_writes_the_same_page(run: Run, report: ReportBody, tmp_path: Path) -> None:
-    path = tmp_path / "report.html"
-    result = run("calibration", "report", report.record.id, "-g", "shoes", "--output", path)
-    assert report.verdict in result.stdout
-    assert report.verdict in Page(path.read_text(encoding="utf-8")).texts

@@ -11,7 +11,7 @@ from tests.service.types import WriteGallery
 from vicinal.calibration import Target
 from vicinal.models.similarity import normalize
 from vicinal.service.measuring.calibrator import Calibrator
-from vicinal.service.measuring.evidence import AnotherDay, ClassEvidence, LargerGallery, ThresholdChoice
+from vicinal.service.measuring.evidence import AnotherDay, ThresholdChoice
 from vicinal.service.measuring.records.record import CalibrationRecord
 from vicinal.service.operations.calibrate import objection
 from vicinal.service.reports.promise import advice, promise
@@ -42,16 +42,6 @@ def changed(record: CalibrationRecord, **evidence: Any) -> CalibrationRecord:
     return record.model_copy(update={"evidence": found})
 
 
-def test_rates_are_so_many_of_a_hundred(record: CalibrationRecord) -> None:
-    rates = {"fnir": (0.39, 0.26, 0.52), "fpir": (0.05, 0.02, 0.09), "precision": (0.86, 0.67, 0.96)}
-    assert promise(changed(record, **rates, absent=0.25, opis={})) == (
-        "Of 100 matches that are shown, about 86 will be right (67 to 96), if 25 of 100 searches are for "
-        "things you lack; of 100 photos of things you have, about 61 will be found (48 to 74); of 100 photos "
-        "of things you lack, about 5 will get a wrong match (2 to 9).",
-        "This rests on 120 photos of 20 labels, each searched for as if it were not in the gallery.",
-    )
-
-
 @pytest.mark.parametrize(
     ("absent", "mix"),
     [
@@ -75,36 +65,6 @@ def test_what_is_not_known_is_said_in_the_first_sentence(record: CalibrationReco
     )
 
 
-def opis_of(record: CalibrationRecord, opis: float, floor: float | None) -> dict[str, Any]:
-    spread = None if floor is None else 0.001
-    found = record.evidence.opis["final"].model_copy(
-        update={"opis": opis, "floor": floor, "floor_spread": spread}
-    )
-    return {"opis": {"final": found}}
-
-
-def test_labels_are_named_where_they_differ_by_more_than_chance(record: CalibrationRecord) -> None:
-    worst = tuple(
-        ClassEvidence(label=label, mean_utility=0.5, lowest_utility=0.2)
-        for label in ("leek", "b" * 80, "c", "d")
-    )
-    said = promise(changed(record, worst_classes=worst, **opis_of(record, 0.0112, 0.0009)))
-    assert said[1] == (
-        "This one threshold serves some labels noticeably worse than others: 'leek', "
-        f"'{'b' * 60}…', 'c' and 1 more."
-    )
-    assert said[2].startswith("This rests on")
-
-
-def test_no_label_is_named_where_chance_explains_what_differs(record: CalibrationRecord) -> None:
-    said = promise(changed(record, **opis_of(record, 0.0189, 0.0167)))
-    assert said[1] == "No label is served noticeably worse than others by this one threshold."
-
-
-def test_nothing_is_said_of_labels_where_no_floor_is_known(record: CalibrationRecord) -> None:
-    assert promise(changed(record, **opis_of(record, 0.02, None)))[1].startswith("This rests on")
-
-
 def test_where_nothing_tells_visits_apart_only_the_range_is_stated(record: CalibrationRecord) -> None:
     wider = {
         "fnir": AnotherDay(apart=0.51, low=0.17, high=0.67),
@@ -118,12 +78,6 @@ def test_where_nothing_tells_visits_apart_only_the_range_is_stated(record: Calib
         "of things you lack, between 0 and 9 will get a wrong match."
     )
     assert "Nothing tells which photos were taken together." in said[-1]
-
-
-def test_queries_from_outside_are_told_by_what_the_gallery_has(record: CalibrationRecord) -> None:
-    said = promise(record.model_copy(update={"source": "queries"}))
-    known, unknown = "120 of 20 labels that the gallery has", "120 of 20 labels that it lacks"
-    assert said[-1] == f"This rests on photos from outside: {known} and {unknown}."
 
 
 def test_a_threshold_set_by_hand_promises_nothing(record: CalibrationRecord) -> None:
@@ -144,51 +98,6 @@ def test_advice_stands_by_what_was_measured_to_gain(record: CalibrationRecord) -
         "vicinal fit",
     ]
     assert [round(step.gain, 2) for step in steps][:3] == [0.45, 0.3, 0.1]
-
-
-@pytest.mark.parametrize(
-    ("hits", "n_trials", "n_labels", "is_advised"),
-    [
-        (0.9, 120, 20, True),
-        (0.99, 120, 20, False),
-        (0.96, 1000, 200, False),
-        (0.9, 20, 20, False),
-        (0.9, 120, 11, False),
-    ],
-)
-def test_the_model_is_adapted_only_where_there_is_something_to_gain_and_to_learn_from(
-    record: CalibrationRecord, hits: float, n_trials: int, n_labels: int, is_advised: bool
-) -> None:
-    """One wrong photo in a hundred is none that minutes of training would be worth; 11 labels are refused."""
-    found = changed(record, fnir=(0.4, 0.35, 0.45))
-    fnir = found.evidence.rates["fnir"].model_copy(update={"n_trials": n_trials, "n_labels": n_labels})
-    found = changed(found, **{"rates": {**found.evidence.rates, "fnir": fnir}})
-    rates = found.rates.model_copy(update={"hit_rate_1": hits})
-    said = advice(found.model_copy(update={"rates": rates}), "shop")
-    assert any(step.command.startswith("vicinal fit") for step in said) == is_advised
-
-
-def test_who_searches_with_embeddings_is_told_to_name_a_file(record: CalibrationRecord) -> None:
-    wider = {"fnir": AnotherDay(apart=0.51, low=0.17, high=0.9)}
-    steps = advice(changed(record, another_day=wider), "shop", noun="item")
-    assert "vicinal calibrate -g shop --queries FILE" in [step.command for step in steps]
-    assert not any("folder" in step.text or step.command.startswith("vicinal fit") for step in steps)
-
-
-def test_advice_on_growth_names_the_threshold_that_would_hold(record: CalibrationRecord) -> None:
-    grown = LargerGallery(ratio=10, fitted=0.18, independent=0.4, threshold=0.7049, fnir=0.56)
-    steps = advice(changed(record, larger_galleries=(grown,)), "shop")
-    (about,) = [step for step in steps if "10 times" in step.text]
-    assert about.text == (
-        "With 10 times as many labels, 18 to 40 of 100 photos of things you lack would get a wrong match. "
-        "From a score of 0.7049 on it would stay at 5, with 44 of 100 found today."
-    )
-    assert about.command == "vicinal calibration dry-run 0.7049 -g shop"
-
-
-def test_growth_within_the_target_needs_no_advice(record: CalibrationRecord) -> None:
-    grown = LargerGallery(ratio=10, fitted=0.05, independent=0.4, threshold=0.5, fnir=0.5)
-    assert not [s for s in advice(changed(record, larger_galleries=(grown,)), "shop") if "times as" in s.text]
 
 
 def test_the_threshold_for_a_larger_gallery_is_the_lowest_that_holds(record: CalibrationRecord) -> None:

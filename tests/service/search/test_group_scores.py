@@ -12,10 +12,7 @@ from hypothesis import strategies as st
 from vicinal.service.search.group_scores import FEATURES, group_features, group_scores
 from vicinal.service.search.pipeline import Group
 
-MONOTONE = ("max", "mean", "lme", "vote")
 WEIGHTS = (2.0, 1.0, 0.5, -1.0, 0.7, 3.0, 1.5, -2.0)
-
-scores_of_items = st.lists(st.floats(0.0, 1.0), min_size=1, max_size=12)
 
 
 def form(score: str, **changes: object) -> Group:
@@ -77,39 +74,6 @@ def test_a_score_is_what_its_formula_says(score: str, drawn: list[tuple[float, i
 
 @pytest.mark.slow
 @pytest.mark.parametrize("score", ["max", "mean", "lme", "vote", "share", "learned"])
-@given(items=st.lists(st.tuples(st.floats(0.0, 1.0), st.integers(0, 4)), min_size=1, max_size=15))
-def test_scores_lie_in_0_to_1_and_groups_are_ranked(score: str, items: list[tuple[float, int]]) -> None:
-    found = group_scores(*arrange(items), form(score))
-    assert ((found.scores >= 0.0) & (found.scores <= 1.0)).all()
-    assert (np.diff(found.scores[0]) <= 0.0).all()
-    assert sorted(found.codes[0].tolist()) == sorted({code for _, code in items})
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("score", MONOTONE)
-@given(score_of_item=st.floats(0.0, 1.0), others=st.lists(st.floats(0.0, 1.0), max_size=12))
-def test_a_group_of_one_item_scores_as_the_item(
-    score: str, score_of_item: float, others: list[float]
-) -> None:
-    items = [(score_of_item, 0), *((one, 1) for one in others)]
-    assert score_of(items, form(score)) == score_of_item
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("score", MONOTONE)
-@given(own=scores_of_items, others=scores_of_items, rises=st.floats(0.0, 1.0), place=st.integers(0, 11))
-def test_a_score_never_falls_when_an_item_of_the_group_rises(
-    score: str, own: list[float], others: list[float], rises: float, place: int
-) -> None:
-    place %= len(own)
-    risen = [max(one, rises) if i == place else one for i, one in enumerate(own)]
-    rivals = [(one, 1) for one in others]
-    before, after = (score_of([*((one, 0) for one in items), *rivals], form(score)) for items in (own, risen))
-    assert after >= before - 1e-12
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("score", ["max", "mean", "lme", "vote", "share", "learned"])
 @given(
     items=st.lists(
         st.tuples(st.floats(0.0, 1.0), st.integers(0, 3)),
@@ -150,13 +114,6 @@ def test_a_query_scores_the_same_alone_and_in_a_batch(score: str, data: st.DataO
             assert getattr(together, name)[i, :n].tolist() == getattr(alone, name)[0].tolist()
 
 
-def test_items_beyond_the_candidates_count_with_0() -> None:
-    items = [(0.9, 0), (0.8, 0)]
-    assert score_of(items, form("mean", m=4), sizes={0: 10}) == pytest.approx(1.7 / 4)
-    assert score_of(items, form("lme"), sizes={0: 10}) < score_of(items, form("lme"))
-    assert score_of(items, form("max"), sizes={0: 10}) == 0.9
-
-
 def test_features_are_what_their_names_say() -> None:
     items = [(0.9, 0), (0.8, 1), (0.7, 0), (0.2, 2)]
     rows, codes, features = group_features(*arrange(items, {0: 4}), form("learned", m=2))
@@ -168,21 +125,6 @@ def test_features_are_what_their_names_say() -> None:
     assert named["density"] == pytest.approx(np.mean([0.9, 0.8, 0.7, 0.2]))
     second = dict(zip(FEATURES, features[codes.tolist().index(1)].tolist(), strict=True))
     assert second["gap"] == pytest.approx(-0.1)
-
-
-def test_a_learned_score_is_the_logistic_function_of_its_features() -> None:
-    items = [(0.9, 0), (0.8, 1), (0.7, 0)]
-    _, codes, features = group_features(*arrange(items), form("learned"))
-    expected = 1.0 / (1.0 + np.exp(-(features @ np.array(WEIGHTS[:-1]) + WEIGHTS[-1])))
-    found = [score_of(items, form("learned"), code) for code in codes.tolist()]
-    assert found == pytest.approx(expected.tolist())
-
-
-def test_a_learned_score_chooses_among_the_three_groups_with_the_best_items() -> None:
-    items = [(0.9, 0), (0.8, 1), (0.7, 2), (0.69, 3), (0.68, 3)]
-    assert [score_of(items, form("learned"), code) > 0.0 for code in range(4)] == [True, True, True, False]
-    rows, codes, _ = group_features(*arrange(items), form("learned"))
-    assert (rows.tolist(), sorted(codes.tolist())) == ([0, 0, 0], [0, 1, 2])
 
 
 def test_items_that_are_left_out_leave_their_place_to_the_next() -> None:

@@ -13,7 +13,6 @@ from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.changes import Patch, patch_items, remove_items
 from vicinal.indexer.reader import GalleryReader
 from vicinal.models.embedder import Embedder
-from vicinal.service.errors import RequestError
 from vicinal.service.measuring.calibrator import Calibrator
 from vicinal.service.measuring.group_trials import group_forms
 from vicinal.service.measuring.matcher import Matcher
@@ -88,19 +87,6 @@ def test_a_query_is_answered_the_same_alone_and_in_a_batch(
         assert matcher.search(item_ids=[item_id], threshold=0.3)[0].groups == one.groups
 
 
-def test_matches_are_the_photos_of_the_groups_that_reach_the_threshold(matcher: Matcher) -> None:
-    answer = matcher.search(item_ids=["plain/view 0.png"], group_by="label", threshold=0.0, limit=3)[0]
-    assert [one.rank for one in answer.groups] == [1, 2, 3]
-    assert [one.id for one in answer.matches] == [one.id for group in answer.groups for one in group.items]
-    for group in answer.groups:
-        assert {one.label for one in group.items} == {group.group}
-        assert [one.rank for one in group.items] == sorted(one.rank for one in group.items)
-        assert len(group.items) == 4
-        # The threshold is that of groups.
-        assert {one.margin for one in group.items} == {None}
-        assert group.margin == group.score
-
-
 def test_a_score_exactly_at_the_threshold_is_a_match_and_one_bit_below_is_not(matcher: Matcher) -> None:
     found = matcher.search(item_ids=["plain/view 0.png"], group_by="label")[0].candidate_groups
     score = found[1].score
@@ -112,21 +98,6 @@ def test_a_score_exactly_at_the_threshold_is_a_match_and_one_bit_below_is_not(ma
     assert not above.no_match
     none = matcher.search(item_ids=["plain/view 0.png"], group_by="label", threshold=1.0)[0]
     assert (none.no_match, none.groups, none.matches) == (True, [], [])
-
-
-def test_items_without_the_key_are_groups_of_their_own(gallery: Gallery, embedder: Embedder) -> None:
-    reader = GalleryReader(gallery)
-    sold = {
-        f"plain/view {n}.png": Patch(keeps_label=True, metadata={"sku": 7 if n % 2 else 7.0})
-        for n in range(4)
-    }
-    patch_items(reader, sold)
-    matcher = Matcher(gallery, embedder)
-    found = matcher.search(item_ids=["x_y/view 0.png"], group_by="sku", limit=100)[0].candidate_groups
-    assert [(one.group, one.n_items) for one in found if one.group] == [("7", 4)]
-    alone = [one for one in found if one.group is None]
-    assert len(alone) == 60 - 4 - 1
-    assert all(one.n_items == len(one.items) == 1 and one.score == one.items[0].score for one in alone)
 
 
 @pytest.mark.slow
@@ -153,27 +124,6 @@ def test_removed_relabelled_and_added_items_count_at_once(
     }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.score)
-def test_with_a_filter_a_group_is_what_fulfils_it(gallery: Gallery, embedder: Embedder, form: Group) -> None:
-    patches = {
-        f"{label}/view {n}.png": Patch(keeps_label=True, metadata={"size": n})
-        for label in ("plain", "x_y")
-        for n in range(6)
-    }
-    patch_items(GalleryReader(gallery), patches)
-    matcher = grouped(gallery, embedder, form)
-    answer = matcher.search(item_ids=["plain/view 0.png"], limit=100, filter="metadata.size <= 3")[0]
-    assert {name: size for name, (_, size) in by_name(answer).items()} == {"plain": 3, "x_y": 4}
-    expected = slow_scores(matcher, "plain/view 0.png", lambda item: item.get("size", 9) <= 3)
-    assert by_name(answer) == {name: pytest.approx(one) for name, one in expected.items()}
-
-
-def test_a_key_that_no_item_has_is_refused_with_those_that_there_are(matcher: Matcher) -> None:
-    with pytest.raises(RequestError, match=r"no item has a value of the metadata key 'sku'.*label"):
-        matcher.search(item_ids=["plain/view 0.png"], group_by="sku")
-
-
 def calibrated(gallery: Gallery, group_by: str | None, score: str = "max") -> str:
     snapshot = gallery.snapshot()
     pipeline = Pipeline(group=None if group_by is None else Group(by=group_by))
@@ -196,22 +146,3 @@ def test_the_threshold_of_groups_is_not_used_for_photos_and_the_other_way_round(
         for by in ("off", "label")
     }
     assert used == {"off": photos, "label": groups}
-
-
-@pytest.mark.slow
-def test_the_form_of_the_score_comes_with_the_calibration_in_force(
-    gallery: Gallery, matcher: Matcher
-) -> None:
-    """There is one threshold for groups by label, and never one of another form."""
-    pipelines = []
-    for score in ("max", "lme", "learned"):
-        calibration = calibrated(gallery, "label", score)
-        answer = matcher.search(item_ids=["plain/view 0.png"], group_by="label")[0]
-        assert answer.threshold.calibration == calibration
-        record = matcher.calibrations.find(calibration)
-        assert answer.pipeline == record.pipeline.key
-        assert record.pipeline.group.score == score
-        pipelines.append(answer.pipeline)
-    assert len(set(pipelines)) == 3
-    matcher.calibrations.roll_back(Pipeline(group=Group(by="label")))
-    assert matcher.search(item_ids=["plain/view 0.png"], group_by="label")[0].pipeline == pipelines[1]

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.service.pipelines import CONTEXTUAL
 from tests.service.types import Calibrate, View
 from vicinal.indexer.errors import BundleMismatchError
 from vicinal.indexer.gallery import Gallery
@@ -19,11 +18,8 @@ from vicinal.indexer.jobs.index_job import index_items
 from vicinal.indexer.sources import read_source, source_name
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
-from vicinal.models.errors import EmbeddingError
-from vicinal.service.errors import RequestError
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.measuring.records.record import CalibrationRecord, new_calibration_id
-from vicinal.service.measuring.records.store import CalibrationStore
 from vicinal.service.search.gallery_search import Answer
 from vicinal.service.search.pipeline import Pipeline
 
@@ -98,13 +94,6 @@ def test_the_calibration_of_another_pipeline_is_never_used(matcher: Matcher, cal
     assert "'rerank=contextual k=8" in str(answer.threshold.reason)
 
 
-@pytest.mark.slow
-def test_each_pipeline_uses_its_own_calibration(matcher: Matcher, calibrate: Calibrate) -> None:
-    off, contextual = calibrate(matcher.gallery), calibrate(matcher.gallery, CONTEXTUAL)
-    used = [search_item(matcher, rerank=rerank).threshold.calibration for rerank in ("auto", "contextual")]
-    assert used == [off, contextual]
-
-
 def test_a_calibration_made_with_another_bundle_is_not_used(matcher: Matcher) -> None:
     by_hand(matcher, 0.5, bundle="0123456789abcdef")
     answer = search_item(matcher)
@@ -135,14 +124,6 @@ def test_a_calibration_is_stale_when_more_than_a_fifth_of_the_items_changed(
     assert (threshold.reason is None) == (state == "current")
 
 
-def test_a_stale_threshold_still_decides(matcher: Matcher, calibrate: Calibrate) -> None:
-    record = CalibrationStore(matcher.gallery.calibrations_path).get(calibrate(matcher.gallery))
-    matcher.calibrations.add(record.model_copy(update={"id": "old", "version": 999}))
-    answer = search_item(matcher)
-    assert answer.threshold.state == "stale"
-    assert answer.no_match is False
-
-
 def test_a_threshold_set_by_hand_decides_and_is_not_called_calibrated(matcher: Matcher) -> None:
     by_hand(matcher, 0.4)
     threshold = search_item(matcher).threshold
@@ -163,29 +144,6 @@ def test_the_limit_cuts_the_matches_and_changes_none(matcher: Matcher, limit: in
     answer = search_item(matcher, threshold=threshold, limit=limit)
     assert answer.matches == everything.matches[:limit]
     assert answer.no_match == everything.no_match
-
-
-@pytest.mark.parametrize(
-    "query",
-    [{}, {"item_ids": [ITEM], "embeddings": [[1.0] * 24]}, {"images": [b"x"], "item_ids": [ITEM]}],
-)
-def test_not_exactly_one_kind_of_query_is_refused(matcher: Matcher, query: dict[str, object]) -> None:
-    with pytest.raises(RequestError, match="exactly one"):
-        matcher.search(**query)
-
-
-@pytest.mark.parametrize(
-    "option", [{"limit": 0}, {"threshold": -0.1}, {"threshold": 1.1}, {"threshold": float("nan")}]
-)
-def test_options_out_of_range_are_refused(matcher: Matcher, option: dict[str, float]) -> None:
-    with pytest.raises(RequestError, match="expected"):
-        search_item(matcher, **option)
-
-
-@pytest.mark.parametrize("embedding", [[1.0] * 23, [0.0] * 24, [float("nan")] * 24])
-def test_an_embedding_that_is_none_is_refused(matcher: Matcher, embedding: list[float]) -> None:
-    with pytest.raises(EmbeddingError):
-        matcher.search(embeddings=embedding)
 
 
 def test_a_batch_is_answered_as_its_queries_alone(matcher: Matcher, view: View) -> None:

@@ -8,10 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from tests.service.pipelines import CONTEXTUAL
-from vicinal.models.bundle import ModelBundle
-from vicinal.service.errors import RequestError
-from vicinal.service.search.pipeline import Pipeline, Refine, Rerank, choose_pipeline, service_pipeline
+from vicinal.service.search.pipeline import Pipeline, Rerank, choose_pipeline
 
 RERANKS = st.builds(
     Rerank,
@@ -47,11 +44,6 @@ def test_a_chosen_method_keeps_the_settings_of_the_service(method: str) -> None:
     assert chosen == default.rerank.model_copy(update={"method": method})
 
 
-def test_an_unknown_method_is_refused_by_name() -> None:
-    with pytest.raises(RequestError, match="'k_means', expected auto, off or contextual"):
-        choose_pipeline(Pipeline(), "k_means")
-
-
 @pytest.mark.parametrize(
     "fields",
     [
@@ -66,26 +58,3 @@ def test_an_unknown_method_is_refused_by_name() -> None:
 def test_settings_out_of_range_and_unknown_ones_are_refused(fields: dict[str, float]) -> None:
     with pytest.raises(ValidationError):
         Rerank.model_validate(fields)
-
-
-@pytest.mark.parametrize("refine", ["off", "gallery", "query", "both"])
-def test_a_call_chooses_what_is_refined(refiner_bundle: ModelBundle, refine: str) -> None:
-    default = service_pipeline(Pipeline(), refiner_bundle)
-    chosen = choose_pipeline(default, "auto", refine=refine, bundle=refiner_bundle)
-    assert (chosen.refine.sides, chosen.rerank) == (refine, default.rerank)
-    assert choose_pipeline(chosen, "auto", refine="both", bundle=refiner_bundle) == default
-
-
-def test_sides_steps_and_refiner_are_part_of_the_key(refiner_bundle: ModelBundle) -> None:
-    refine = service_pipeline(Pipeline(), refiner_bundle).refine
-    others: list[dict[str, object]] = [{"sides": "query"}, {"steps": 1}, {"refiner": "0123456789abcdef"}]
-    keys = {Pipeline(refine=refine.model_copy(update=one)).key for one in [{}, *others]}
-    assert len(keys | {CONTEXTUAL.key}) == 5
-
-
-@pytest.mark.parametrize(
-    "fields", [{"sides": "query"}, {"steps": 2}, {"sides": "both", "steps": 2}, {"sides": "off", "steps": -1}]
-)
-def test_refinement_without_refiner_or_steps_is_no_pipeline(fields: dict[str, object]) -> None:
-    with pytest.raises(ValidationError):
-        Refine.model_validate(fields)

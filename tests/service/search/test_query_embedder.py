@@ -10,7 +10,6 @@ import pytest
 from tests.service.redis_server import RedisServer
 from tests.service.types import Encode, MakeSettings, View
 from vicinal.models.bundle import ModelBundle
-from vicinal.models.embedder import Embedder
 from vicinal.models.similarity import normalize
 from vicinal.service.redis_link import RedisLink
 from vicinal.service.search.query_embedder import CachingEmbedder, QueryCache
@@ -44,14 +43,6 @@ def test_an_embedding_comes_back_bit_for_bit(vectors: np.ndarray) -> None:
     cache.put({"a": vectors[0]})
     np.testing.assert_array_equal(cache.get(["a", "b"])["a"], vectors[0])
     assert list(cache.get(["b"])) == []
-
-
-def test_the_one_used_longest_ago_is_dropped(vectors: np.ndarray) -> None:
-    cache = QueryCache("bundle", DIM, n_entries=2)
-    cache.put({"a": vectors[0], "b": vectors[1]})
-    cache.get(["a"])
-    cache.put({"c": vectors[2]})
-    assert set(cache.get(["a", "b", "c"])) == {"a", "c"}
 
 
 def test_what_was_kept_cannot_be_changed_from_outside(vectors: np.ndarray) -> None:
@@ -99,11 +90,3 @@ def test_a_known_picture_is_not_embedded_again(
     first = caching.embed_queries(pictures, {})
     monkeypatch.setattr(caching, "decode", None)
     np.testing.assert_array_equal(caching.embed_queries(pictures[::-1], {}), first[::-1])
-
-
-def test_known_and_unknown_pictures_are_answered_in_order(
-    caching: CachingEmbedder, embedder: Embedder, pictures: list[bytes]
-) -> None:
-    caching.embed_queries(pictures[1:3], {})
-    mixed = caching.embed_queries([*pictures, pictures[0]], {})
-    np.testing.assert_allclose(mixed, embedder.embed([*pictures, pictures[0]]), rtol=0, atol=1e-6)

@@ -19,14 +19,12 @@ from vicinal.calibration import Target
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.index_job import index_items
 from vicinal.indexer.sources import read_source
-from vicinal.indexer.views.refined_snapshot import refinements
 from vicinal.indexer.views.refined_view import BuiltItems
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
 from vicinal.models.similarity import exact_similarities
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.galleries.open_galleries import OpenGalleries
-from vicinal.service.galleries.versions import check_version
 from vicinal.service.http.app import create_app
 from vicinal.service.measuring.calibrator import Calibrator
 from vicinal.service.measuring.matcher import Matcher
@@ -90,12 +88,6 @@ def calibrate(matcher: Matcher) -> str:
     return record.id
 
 
-def test_auto_is_what_the_bundles_validation_decided(matcher: Matcher) -> None:
-    answer = matcher.search(item_ids=[ITEM])[0]
-    assert answer.pipeline.startswith("refine=both steps=3 ")
-    assert answer.pipeline.endswith(" rerank=off")
-
-
 def test_an_answer_has_the_refined_and_the_initial_cosine(matcher: Matcher, view: View) -> None:
     query = matcher.embedder.embed([view(3, 9)])
     best = matcher.search(embeddings=query)[0].candidates[0]
@@ -124,14 +116,6 @@ def test_a_version_that_is_no_longer_searched_is_let_go_at_once(settings: Settin
         assert before() is None
     finally:
         gc.enable()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("sides", ["off", "gallery", "query", "both"])
-def test_each_choice_of_sides_is_a_pipeline_of_its_own(matcher: Matcher, sides: str) -> None:
-    record = calibrate(matcher)
-    threshold = matcher.search(item_ids=[ITEM], refine=sides)[0].threshold
-    assert threshold.calibration == (record if sides == "both" else None)
 
 
 @pytest.mark.slow
@@ -169,41 +153,6 @@ def test_a_batch_is_answered_as_each_query_alone(settings: Settings) -> None:
     for query, answer in zip(items, batch, strict=True):
         alone = client.post(f"/v1/galleries/{GALLERY}/search", json=query).json()
         assert answer["candidates"] == alone["candidates"]
-
-
-def test_a_bundle_without_a_refiner_cannot_refine(client: TestClient) -> None:
-    answer = client.post(f"/v1/galleries/{GALLERY}/search", json={"item_id": ITEM, "refine": "query"})
-    assert (answer.status_code, answer.json()["type"]) == (422, "urn:vicinal:problem:refiner-not-found")
-    assert "`train_refiner`" in answer.json()["detail"]
-
-
-def test_settings_win_over_the_bundles_validation(settings: Settings) -> None:
-    bundle = ModelBundle.open(settings.bundle)
-    chosen = settings.model_copy(update={"refine": "query", "refine_steps": 2}).pipeline_for(bundle)
-    assert (chosen.refine.sides, chosen.refine.steps, chosen.rerank.method) == ("query", 2, "off")
-
-
-@pytest.mark.slow
-def test_a_bundle_whose_validation_decided_against_it_refines_nothing(
-    settings: Settings, with_refiner: Callable[..., ModelBundle], catalog: Path, tmp_path: Path
-) -> None:
-    changes = {"bundle": with_refiner(sides="off").path, "data_dir": tmp_path / "idle"}
-    idle = settings.model_copy(update=changes)
-    made = index_items(open_of(idle, new=True), read_source(catalog), embedder_of(idle), workers=1)
-    assert refinements(open_of(idle).snapshot_path(made.version)) == []
-    assert matcher_of(idle).search(item_ids=[ITEM])[0].pipeline == "rerank=off"
-
-
-def test_damaged_refined_files_are_made_again(settings: Settings) -> None:
-    gallery = open_of(settings)
-    before = matcher_of(settings).search(item_ids=[ITEM])[0].candidates
-    (folder,) = gallery.snapshot_path(gallery.active_version).glob("refined-*")
-    content = bytearray((folder / "refined.npy").read_bytes())
-    content[-1] ^= 0x10
-    (folder / "refined.npy").write_bytes(content)
-    assert "refined.npy' is missing or damaged" in str(check_version(gallery, gallery.active_version))
-    assert check_version(gallery, gallery.active_version) is None
-    assert matcher_of(settings).search(item_ids=[ITEM])[0].candidates == before
 
 
 def test_an_uploaded_item_is_refined_before_it_is_answered_for(

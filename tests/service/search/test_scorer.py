@@ -200,14 +200,6 @@ def test_the_order_of_the_gallery_does_not_change_a_score(write_gallery: WriteGa
     assert {int(order[i]): score for i, score in permuted.items()} == straight
 
 
-def test_without_reranking_the_score_is_the_exponential_of_the_similarity(
-    write_gallery: WriteGallery,
-) -> None:
-    scored = Scorer(write_gallery(random_unit(40)), OFF).score(random_unit(2, seed=1), 40)
-    np.testing.assert_array_equal(scored.scores, np.exp(2.0 * scored.similarities.astype(np.float64) - 2.0))
-    assert not scored.contextual.any()
-
-
 def test_candidates_come_best_first_and_ties_by_position(write_gallery: WriteGallery) -> None:
     gallery = np.repeat(random_unit(5), 3, axis=0)
     scored = Scorer(write_gallery(gallery), K5).score(random_unit(1, seed=2), 15)

@@ -13,10 +13,8 @@ from hypothesis import strategies as st
 
 from tests.service.types import WriteGallery
 from vicinal.calibration.arrays import FloatArray
-from vicinal.indexer.errors import GalleryNotRefinedError
 from vicinal.indexer.views.refined_snapshot import RefinedSnapshot, write_refined
 from vicinal.indexer.views.refined_view import RefinedView
-from vicinal.indexer.views.selection import Selection
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.indexer.views.view import GalleryView
 from vicinal.models.bundle import ModelBundle
@@ -216,56 +214,3 @@ def test_a_query_scores_the_same_alone_and_in_a_batch(
         assert alone.positions.tobytes() == batch.positions[row : row + 1].tobytes()
         assert alone.scores.tobytes() == batch.scores[row : row + 1].tobytes()
         assert alone.initial_similarities.tobytes() == batch.initial_similarities[row : row + 1].tobytes()
-
-
-@pytest.mark.parametrize("sides", SIDES)
-def test_a_gallery_without_items_gives_no_candidates(
-    write_refined_gallery: WriteGallery, refiner: ContextRefiner, sides: str
-) -> None:
-    pipeline = pipeline_of(refiner, sides, CONTEXTUAL)
-    scorer = scorer_of(write_refined_gallery(np.empty((0, DIM), np.float32)), pipeline, refiner)
-    assert by_position(scorer.score(clustered(1), 5)) == {}
-
-
-@pytest.mark.parametrize("sides", SIDES)
-def test_a_selection_changes_neither_context_nor_score(
-    write_refined_gallery: WriteGallery, refiner: ContextRefiner, sides: str
-) -> None:
-    pipeline, query = pipeline_of(refiner, sides, CONTEXTUAL), clustered(1, seed=1)
-    scorer, chosen = scorer_of(write_refined_gallery(clustered(90)), pipeline, refiner), np.arange(0, 90, 4)
-    everyone = by_position(scorer.score(query, 90))
-    selected = by_position(scorer.score(query, 90, selection=Selection(chosen)))
-    assert selected == {position: everyone[position] for position in chosen.tolist()}
-
-
-@pytest.mark.slow
-def test_an_approximate_index_scores_its_candidates_exactly(
-    write_refined_gallery: WriteGallery, refiner: ContextRefiner
-) -> None:
-    gallery, queries, pipeline = (
-        clustered(300),
-        clustered(3, seed=6),
-        pipeline_of(refiner, "both", CONTEXTUAL),
-    )
-    exact = scorer_of(write_refined_gallery(gallery), pipeline, refiner).score(queries, 10)
-    approximate = scorer_of(write_refined_gallery(gallery, index="SQ8"), pipeline, refiner).score(queries, 10)
-    np.testing.assert_array_equal(approximate.scores, exact.scores)
-
-
-def test_initial_similarities_are_those_before_refinement(
-    write_refined_gallery: WriteGallery, refiner: ContextRefiner
-) -> None:
-    gallery, query = clustered(20), clustered(1, seed=1)
-    scored = scorer_of(write_refined_gallery(gallery), pipeline_of(refiner, "both"), refiner).score(query, 20)
-    expected = exact_similarities(query, gallery[scored.positions])
-    np.testing.assert_array_equal(scored.initial_similarities, expected)
-    assert not np.array_equal(scored.similarities, expected)
-
-
-@pytest.mark.parametrize(("steps", "found"), [((), "none at all"), ((1,), "in 1 steps")])
-def test_a_version_that_was_never_refined_so_says_what_to_run(
-    write_refined_gallery: WriteGallery, refiner: ContextRefiner, steps: tuple[int, ...], found: str
-) -> None:
-    snapshot = write_refined_gallery(clustered(5), steps=steps)
-    with pytest.raises(GalleryNotRefinedError, match=f"but .*{found}: run `refine`"):
-        scorer_of(snapshot, pipeline_of(refiner, "gallery"), refiner)

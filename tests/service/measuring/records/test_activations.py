@@ -26,10 +26,6 @@ def in_force(activations: Activations, pipeline: str = CONTEXTUAL) -> str:
     return Activations(activations.path).active(pipeline).calibration
 
 
-def test_nothing_is_in_force_at_first(activations: Activations) -> None:
-    assert (activations.active(OFF), activations.events()) == (None, [])
-
-
 def test_rolling_back_goes_back_step_by_step(activations: Activations) -> None:
     for name in ("a", "b", "c"):
         activations.activate(CONTEXTUAL, name)
@@ -37,29 +33,6 @@ def test_rolling_back_goes_back_step_by_step(activations: Activations) -> None:
     assert in_force(activations) == "a"
     with pytest.raises(RequestError, match="before the present one"):
         activations.roll_back(CONTEXTUAL)
-
-
-def test_an_activation_after_a_roll_back_rolls_back_to_what_was_then_in_force(
-    activations: Activations,
-) -> None:
-    for name in ("a", "b"):
-        activations.activate(CONTEXTUAL, name)
-    activations.roll_back(CONTEXTUAL)
-    activations.activate(CONTEXTUAL, "c")
-    assert activations.roll_back(CONTEXTUAL) == "a"
-
-
-def test_pipelines_are_rolled_back_apart(activations: Activations) -> None:
-    for pipeline, name in ((CONTEXTUAL, "a"), (OFF, "x"), (CONTEXTUAL, "b"), (OFF, "y")):
-        activations.activate(pipeline, name)
-    activations.roll_back(OFF)
-    assert (in_force(activations), in_force(activations, OFF)) == ("b", "x")
-
-
-def test_what_is_in_force_already_is_no_new_event(activations: Activations) -> None:
-    for _ in range(2):
-        activations.activate(CONTEXTUAL, "a")
-    assert [event.calibration for event in activations.events()] == ["a"]
 
 
 def test_every_change_is_noted_with_its_time(activations: Activations) -> None:

@@ -12,11 +12,9 @@ from tests.service.pipelines import CONTEXTUAL
 from tests.service.types import WriteGallery
 from vicinal.calibration import Target
 from vicinal.indexer.views.snapshot import Snapshot
-from vicinal.models.similarity import normalize
 from vicinal.service.errors import CalibrationRecordError
 from vicinal.service.measuring.calibrator import Calibration, Calibrator
 from vicinal.service.measuring.queries import LabelledQueries
-from vicinal.service.measuring.records.curves import CalibrationCurves
 from vicinal.service.measuring.records.store import CalibrationStore
 from vicinal.service.search.scorer import Scorer
 
@@ -80,33 +78,6 @@ def test_curves_pass_through_the_rates_of_the_record(found: Calibration) -> None
         assert (curve[0] >= curve[-1]) == falling
 
 
-def test_histograms_count_every_trial(found: Calibration) -> None:
-    histograms, record = found.curves.histograms, found.record
-    counted = [sum(getattr(histograms, name)) for name in ("mates", "non_mates", "best_mates")]
-    assert counted == [record.n_positive_pairs, record.n_negative_pairs, record.n_with_mate]
-    assert sum(histograms.best_without_mate) == record.n_without_mate
-    assert len(histograms.edges) == len(histograms.mates) + 1
-
-
-def test_utilities_hold_the_worst_classes_first(found: Calibration) -> None:
-    for space in ("initial", "final"):
-        utilities = found.curves.utilities[space]
-        means = np.mean(utilities.values, axis=1)
-        assert len(utilities.labels) == N_LABELS
-        assert utilities.distances == sorted(utilities.distances)
-        assert (np.diff(means) > -1e-4).all()
-
-
-@pytest.mark.slow
-def test_opis_of_the_record_is_that_of_its_utilities(found: Calibration) -> None:
-    for space, evidence in found.record.evidence.opis.items():
-        utilities = found.curves.utilities[space]
-        assert evidence.opis == pytest.approx(np.var(utilities.values, axis=0).mean(), rel=2e-2)
-        assert 0.0 < evidence.floor < 0.25
-        assert evidence.distance_range[0] < evidence.distance_range[1]
-        assert utilities.distances[-1] == pytest.approx(evidence.distance_range[1], abs=1e-6)
-
-
 def test_curves_come_back_as_they_were_kept(found: Calibration, tmp_path: Path) -> None:
     store = CalibrationStore(tmp_path)
     record = store.add(found.record, found.scores, found.curves)
@@ -121,24 +92,3 @@ def test_damaged_curves_are_named(found: Calibration, tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(CalibrationRecordError, match="curves of calibration"):
         store.curves(record)
-
-
-def test_a_record_without_curves_has_none(found: Calibration, tmp_path: Path) -> None:
-    store = CalibrationStore(tmp_path)
-    assert store.curves(store.add(found.record)) is None
-
-
-def test_queries_without_mates_leave_out_what_needs_them(snapshot: Snapshot) -> None:
-    rng = np.random.default_rng(1)
-    labels = np.array([f"absent {i}" for i in range(60)], dtype=object)
-    queries = LabelledQueries(normalize(rng.normal(size=(60, 8))), labels)
-    found = Calibrator(snapshot, CONTEXTUAL).measure(queries, FPIR)
-    assert (found.curves.utilities, found.curves.false_rejects) == ({}, [])
-    assert (found.curves.curves.fnir, found.curves.curves.frr) == ([], [])
-    assert (found.record.evidence.opis, found.record.evidence.worst_classes) == ({}, ())
-    assert {one.query for one in found.curves.false_accepts} == {None}
-
-
-def test_curves_are_read_by_their_form_only() -> None:
-    with pytest.raises(ValueError, match="curves"):
-        CalibrationCurves.model_validate_json('{"format_version": 1}')

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import numpy as np
 import pytest
 
 from tests.service.conftest import overlapping
@@ -12,11 +9,9 @@ from tests.service.pipelines import CONTEXTUAL
 from tests.service.types import WriteGallery
 from vicinal.calibration import Target
 from vicinal.indexer.views.snapshot import Snapshot
-from vicinal.service.errors import CalibrationRecordError
 from vicinal.service.measuring.calibrator import Calibration, Calibrator
 from vicinal.service.measuring.queries import LabelledQueries
 from vicinal.service.measuring.records.points import points_body
-from vicinal.service.measuring.records.store import CalibrationStore
 
 N_LABELS, PER_LABEL = 12, 4
 N = N_LABELS * PER_LABEL
@@ -69,36 +64,3 @@ def test_the_grid_holds_the_rates_of_the_record_with_their_intervals(found: Cali
         for low, rate, high in zip(body.grid.fpir.low, body.grid.fpir.rate, body.grid.fpir.high, strict=True)
         if low is not None and rate is not None and high is not None
     )
-
-
-def test_a_sample_is_told_where_there_are_more_queries(found: Calibration) -> None:
-    body = points_body(found.points, found.scores, found.record.threshold, most=10)
-    assert body.queries is not None
-    assert (body.n_queries, len(body.queries.id), len(body.queries.mate_score)) == (N, 10, 10)
-    assert points_body(found.points, None, 0.5, most=10).grid is None
-
-
-def test_queries_from_outside_without_ids(snapshot: Snapshot) -> None:
-    """A label that the gallery lacks makes a query without a mate."""
-    embeddings = np.asarray(snapshot.embeddings[:25])
-    labels = np.array([*snapshot.labels[:24], "lost"], dtype=object)
-    made = Calibrator(snapshot, CONTEXTUAL).measure(
-        LabelledQueries(embeddings, labels), Target(rate="fnir", value=0.5)
-    )
-    points = made.points
-    assert points.query.tolist() == [-1] * 25
-    assert np.isnan(points.mate_score).tolist() == [False] * 24 + [True]
-    assert points.mate.tolist()[24] == -1
-    assert np.isnan(points.stranger_score).tolist() == [True] * 24 + [False]
-
-
-def test_they_are_kept_beside_the_record(found: Calibration, tmp_path: Path) -> None:
-    store = CalibrationStore(tmp_path / "gallery" / "calibrations")
-    record = store.add(found.record, found.scores, found.curves, found.points)
-    kept = store.points(record)
-    assert kept is not None
-    for name, value in vars(found.points).items():
-        np.testing.assert_array_equal(getattr(kept, name), value)
-    store.file(record.id, ".points.npz").write_bytes(b"no points")
-    with pytest.raises(CalibrationRecordError, match=r"the points of calibration .* are damaged"):
-        store.points(record)
