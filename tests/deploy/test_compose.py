@@ -1,4 +1,4 @@
-"""compose.yaml: by the schema of the specification, by what it names, and by the one script that it holds."""
+"""compose.yaml: by what it names, and by the one script that it holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A look for duplicates says how long it takes, and leaves out what a person called different."""
+"""A look for duplicates leaves out what a person called different."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Notices between replicas: a changed gallery is opened before anybody asks for it."""
+"""Notices between replicas: what another process changes is searched, over an outage of Redis too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server follows its home: what other replicas change is there soon, and it says how far it is behind."""
+"""A server follows its home: what other replicas change is there soon, and nothing stops while it is away."""
 
 from __future__ import annotations
 

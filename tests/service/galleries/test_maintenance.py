@@ -1,4 +1,4 @@
-"""Maintenance: compactions in the background, and versions that calibrations still need."""
+"""Maintenance: compactions in the background."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Questions: which pairs are asked about, and that a page that is loaded again asks the same."""
+"""Questions: which pairs are asked about, and how often."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calibrator of pipelines that refine: its scores are those of the matcher, and OPIS has a third space."""
+"""Calibrator of pipelines that refine: its scores are those of the matcher."""
 
 from __future__ import annotations
 

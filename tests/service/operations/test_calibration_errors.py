@@ -1,4 +1,4 @@
-"""Calibrations that cannot be made: each says what is missing or what can be reached."""
+"""Calibrations that cannot be made are refused at once."""
 
 from __future__ import annotations
 

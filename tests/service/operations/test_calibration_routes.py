@@ -1,4 +1,4 @@
-"""Calibrations over HTTP: jobs, history, activation, roll back, thresholds by hand and dry runs."""
+"""Calibrations over HTTP: jobs, queries from outside, and dry runs."""
 
 from __future__ import annotations
 

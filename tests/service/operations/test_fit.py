@@ -1,4 +1,4 @@
-"""Fit job: a worker that dies leaves its work to the next, and a cancelled job leaves nothing."""
+"""Fit job: a worker that dies leaves its work to the next."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calibrating: the slider and what changes sides, a first calibration, history, figures and checks."""
+"""Calibrating: the slider and what changes sides, figures and checks."""
 
 from __future__ import annotations
 

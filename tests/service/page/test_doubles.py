@@ -1,4 +1,4 @@
-"""Doubles: looked for, looked at, kept by a rule, called no doubles, and deleted."""
+"""Doubles: kept by a rule, called no doubles, and deleted."""
 
 from __future__ import annotations
 

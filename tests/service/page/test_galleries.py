@@ -1,4 +1,4 @@
-"""Galleries on the page: cards, the photos in one, its versions, names and storage, and its end."""
+"""Galleries on the page: the photos in one, found, changed, removed, and its end."""
 
 from __future__ import annotations
 

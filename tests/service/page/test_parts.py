@@ -1,4 +1,4 @@
-"""Shared parts of the page: keys, dialogs, notes, and answers that come too late."""
+"""Shared parts of the page: keys, and answers that come too late."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reviewing kept searches: one by one with a key an answer, many at once, and what is known by that."""
+"""Reviewing kept searches: with a key an answer, and what an answer becomes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Group scores: every form against a slow loop, in [0, 1], and as its definition says when an item rises."""
+"""Group scores: every form against a slow loop, and the same in any order and in any batch."""
 
 from __future__ import annotations
 

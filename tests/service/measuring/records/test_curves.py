@@ -1,4 +1,4 @@
-"""Details of a calibration: curves, histograms, utilities and examples are those of the searches."""
+"""Details of a calibration: curves are those of the searches."""
 
 from __future__ import annotations
 
