@@ -1,4 +1,4 @@
-"""Running it, of docs/SCALE.md: what needs no cluster is run as it stands there, the chart has the rest."""
+"""Running it, of docs/SCALE.md: its commands are commands, and the chart has what it names."""
 
 from __future__ import annotations
 
