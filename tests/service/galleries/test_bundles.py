@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.service.types import MakeSettings
+from tests.service.types import Encode, MakeSettings, View
 from vicinal.indexer.errors import BundleMismatchError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.index_job import index_items
@@ -47,6 +47,12 @@ def switched(gallery: Gallery, catalog: Path, other: Embedder) -> tuple[int, int
     before = gallery.active_version
     index_items(gallery, read_source(catalog), other, workers=1)
     return before, gallery.active_version
+
+
+@pytest.fixture
+def picture(view: View, encode: Encode) -> bytes:
+    """A new picture of the third label."""
+    return encode(view(2, 7))
 
 
 def search(client: TestClient, picture: bytes) -> dict[str, object]:
