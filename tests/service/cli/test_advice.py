@@ -11,17 +11,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
 import pytest
 import typer
 import typer.main
-from pyarrow import parquet
-from typer.testing import CliRunner
 
-from tests.service.types import Run
 from vicinal.calibration.advice import AdvisedError, advise
-from vicinal.indexer.gallery import Gallery
 from vicinal.models.errors import install_command
 from vicinal.service.cli.main import app
 from vicinal.service.words import COMMANDS, command_names, in_commands
@@ -224,76 +218,3 @@ def test_nobody_is_told_to_install_a_package_that_no_index_has() -> None:
         str(one) for one in files if one.suffix in (".md", ".py") and "vicinal[" in one.read_text("utf-8")
     ]
     assert told == []
-
-
-def run_line(line: str) -> str:
-    """Run a printed command; what it prints."""
-    words = shlex.split(line)
-    assert words[0] == "vicinal"
-    done = CliRunner().invoke(app, words[1:], catch_exceptions=False)
-    assert done.exit_code == 0, done.output
-    return done.output
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "file", "label_column"),
-    [
-        ("photos", "photos.parquet", "label"),
-        ("a-photo", "a photo.parquet", "photo"),
-        ("shop", "q.parquet", "kind"),
-    ],
-)
-def test_advice_after_a_broken_promise_can_be_typed_whatever_things_are_called(
-    run: Run, tmp_path: Path, name: str, file: str, label_column: str
-) -> None:
-    rng = np.random.default_rng(0)
-    centers = rng.normal(size=(40, 16))
-    rows = [
-        (f"{i}/{k}", f"label {i}", centers[i] + 0.3 * rng.normal(size=16))
-        for i in range(40)
-        for k in range(6)
-    ]
-    ids, labels, vectors = map(list, zip(*rows, strict=True))
-    parquet.write_table(
-        pa.table({"id": ids, "label": labels, "embedding": vectors}), tmp_path / "clip.parquet"
-    )
-    run("index", tmp_path / "clip.parquet", "-g", name, "--space", "clip")
-    run("calibrate", "-g", name, "--target", "fpir=10%")
-    strangers = [one + 0.1 * rng.normal(size=16) for one in vectors]
-    named = {label_column: [f"not {one}" for one in labels]}
-    others = pa.table({"id": ids, **named, "embedding": strangers})
-    parquet.write_table(others, tmp_path / file)
-    arguments = ["calibration", "check", "-g", name, "--queries", str(tmp_path / file)]
-    checked = CliRunner().invoke(app, [*arguments, "--label-column", label_column])
-    first, _, advice = checked.stdout.splitlines()[0].partition(" What to do: ")
-    assert (checked.exit_code, "items of things" in first, "photos of" in first) == (1, True, False)
-    command = advice.partition(": ")[2]
-    assert shlex.split(command)[:6] == ["vicinal", "calibrate", "--queries", str(tmp_path / file), "-g", name]
-    assert "--target fpir=0.1" in command
-    # All of them have no mate, so that FPIR alone can be measured.
-    assert "of 100 items" in run_line(f"{command} --yes")
-    shown = run("gallery", "show", name).stdout
-    assert f"-g {name}" in shown or "vicinal" not in shown
-
-
-@pytest.fixture
-def unlabelled(run: Run, catalog: Path) -> None:
-    run("index", catalog, "-g", "shop", "--label-from", "none")
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        ["search", "-g", "shop", "--item", "{}"],
-        ["gallery", "show", "shop"],
-        ["calibration", "list", "-g", "shop"],
-    ],
-)
-def test_a_gallery_without_labels_is_not_said_to_be_calibrated_by_them(
-    run: Run, unlabelled: None, tmp_path: Path, command: list[str]
-) -> None:
-    gallery = Gallery(tmp_path / "data" / "galleries" / "shop")
-    item = gallery.snapshot().item_table["id"][0].as_py()
-    said = run(*(one.format(item) for one in command)).stdout
-    assert ("vicinal label -g shop" in said, "vicinal calibrate" in said) == (True, False)

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -32,14 +32,6 @@ def query(tmp_path: Path, view: View) -> Path:
     return tmp_path / "query.png"
 
 
-def test_index_as_json_lists_every_failure(run: Run, tmp_path: Path, query: Path) -> None:
-    (tmp_path / "broken.jpg").write_bytes(b"words")
-    result = json.loads(run("index", tmp_path, "-g", "shoes", "--json").stdout)
-    assert result["n_items"] == 1
-    assert [failure["id"] for failure in result["failures"]] == [f"{tmp_path.name}/broken.jpg"]
-    assert result["hygiene"]["n_unlabelled"] == 1
-
-
 @pytest.mark.slow
 def test_index_search_and_calibrate_after_one_another(run: Run, catalog: Path, query: Path) -> None:
     run("index", catalog, "-g", "shoes")
@@ -63,25 +55,12 @@ def test_gallery_list_names_all(run: Run, data_dir: Path) -> None:
     assert "shoes" in run("gallery", "list").stdout
 
 
-def test_gallery_list_of_nothing_says_how_to_begin(run: Run) -> None:
-    assert "vicinal index" in run("gallery", "list").stdout
-    assert json.loads(run("gallery", "list", "--json").stdout) == []
-
-
 def test_gallery_show_holds_versions_report_and_calibrations(run: Run, data_dir: Path) -> None:
     run("calibrate", "-g", "shoes")
     shown = json.loads(run("gallery", "show", "shoes", "--json").stdout)
     assert (shown["n_items"], len(shown["versions"]), len(shown["calibrations"])) == (60, 1, 1)
     assert shown["report"]["n_items"] == 60
     assert shown["searches"] == "nearest neighbors, one threshold"
-
-
-def test_gallery_show_works_without_the_bundle(
-    run: Run, data_dir: Path, write_bundle: Callable[..., ModelBundle], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_bundle(data_dir / "other", 1)
-    monkeypatch.setenv("VICINAL_BUNDLE", str(data_dir / "other"))
-    assert json.loads(run("gallery", "show", "shoes", "--json").stdout)["searches"] is None
 
 
 def test_a_gallery_is_deleted_only_on_confirmation(run: Run, fail: Fail, data_dir: Path) -> None:
@@ -134,12 +113,6 @@ def test_a_wrong_variable_is_one_line(
     assert name.partition("__")[0].lower() in fail("gallery", "list").lower()
 
 
-@pytest.mark.parametrize("text", ["port = ", "port = 'many'", 'port = "\xff"', "ports = 1", "\x00"])
-def test_a_wrong_settings_file_is_one_line(fail: Fail, tmp_path: Path, text: str) -> None:
-    (tmp_path / "vicinal.toml").write_text(text, encoding="utf-8")
-    fail("gallery", "list")
-
-
 def test_a_network_that_does_not_run_is_one_line(
     fail: Fail, query: Path, tiny_bundle: ModelBundle, tmp_path: Path
 ) -> None:
@@ -157,13 +130,6 @@ def test_as_a_process_an_error_is_one_line_on_standard_error() -> None:
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("vicinal: there is no gallery 'boots'")
     assert done.stderr.count("\n") == 1
-
-
-@pytest.mark.slow
-def test_as_a_process_json_is_all_of_standard_output(data_dir: Path, query: Path) -> None:
-    done = as_process(["search", query, "-g", "shoes", "--json"])
-    assert json.loads(done.stdout)["gallery"] == "shoes"
-    assert done.stderr == ""
 
 
 def test_help_names_every_command(run: Run) -> None:

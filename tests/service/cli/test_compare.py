@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-import shlex
-import shutil
 from pathlib import Path
 
 import pytest
@@ -13,7 +10,6 @@ import pytest
 from tests.service.types import Calibrate, Fail, Run
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.index_job import index_items
-from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
 from vicinal.service.comparing.store import ComparisonStore
 from vicinal.service.measuring.matcher import Matcher
@@ -58,36 +54,6 @@ def test_a_version_is_compared_listed_and_activated(
     assert (activation.version, activation.calibrated_as) == (version, version)
     threshold = made["variants"][1]["calibration"]["threshold"]
     assert Matcher(gallery, embedder).threshold().value == threshold
-
-
-@pytest.mark.slow
-def test_commands_that_are_printed_work_as_they_are(
-    run: Run,
-    fail: Fail,
-    gallery: Gallery,
-    calibrate: Calibrate,
-    tiny_bundle: ModelBundle,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    calibrate(gallery)
-    bundle = tmp_path / "my bundles" / "tiny"
-    shutil.copytree(tiny_bundle.path, bundle)
-    for name in ("VICINAL_BUNDLE", "VICINAL_DATA_DIR"):
-        monkeypatch.delenv(name)
-    places = ("--data-dir", gallery.path.parents[1], "--bundle", bundle)
-    told = run("index", "-g", "shoes", "--no-activate", *places).stdout
-    for expected in ("Not searched yet: `vicinal (compare .*?)`", "`vicinal (use .*?)`"):
-        command = re.search(expected, told)
-        assert command is not None, told
-        told = run(*shlex.split(command[1])).stdout
-    assert "Gallery shoes is searched in version" in told
-    told = run("calibrate", "-g", "shoes", "--yes", *places).stdout
-    command = re.search("All figures: vicinal (.*)", told)
-    assert command is not None, told
-    assert "OPIS of" in run(*shlex.split(command[1])).stdout
-    # Negative control: without these options the gallery is not found.
-    assert "no gallery 'shoes'" in fail("use", "-g", "shoes")
 
 
 def test_a_comparison_that_makes_no_sense_is_one_line(fail: Fail, data_dir: Path) -> None:

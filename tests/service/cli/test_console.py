@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
 from tests.waiting import Clock
-from vicinal.service.cli import console
 from vicinal.service.cli.console import progress_bar
 
 
@@ -32,21 +29,6 @@ def test_a_line_comes_every_ten_seconds_with_rate_and_time_left(
     assert captured.out == ""
 
 
-def test_a_short_run_says_nothing(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
-    with progress_bar(clock) as update:
-        clock.now += 9.9
-        update("Embedding", 10, 10)
-    assert capsys.readouterr().err == ""
-
-
-def test_a_short_run_says_its_note(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
-    with progress_bar(clock) as update:
-        update("Training", 0, 4)
-        clock.now += 2
-        update("Training", 4, 4, "loss 0.5")
-    assert capsys.readouterr().err.splitlines() == ["Training: 4 of 4, 2.00/s, loss 0.5"]
-
-
 def test_rates_are_those_of_the_stage(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
     """What an earlier run has finished took no time in this one."""
     with progress_bar(clock) as update:
@@ -61,19 +43,3 @@ def test_rates_are_those_of_the_stage(clock: Clock, capsys: pytest.CaptureFixtur
         "Embedding: 905 of 1,000, 0.50/s, 0:03:10 left, note",
         "Publishing: 0 of 1",
     ]
-
-
-@pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(console.errors, "_force_terminal", True)
-
-
-@pytest.mark.usefixtures("terminal")
-def test_a_terminal_gets_a_bar(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
-    """Negative control: the lines are not for it."""
-    with progress_bar(clock) as update:
-        update("Embedding", 1, 10)
-        clock.now += 60
-        update("Embedding", 10, 10)
-    shown = capsys.readouterr().err
-    assert ("\x1b[" in shown, re.search(r"Embedding: \d", shown)) == (True, None)

@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
-from pyarrow import parquet
 
 from tests.photos import draw_photo, write_album
 from tests.service.types import Run
@@ -53,19 +51,6 @@ def test_from_photos_to_a_list_to_their_removal(run: Run, album: dict[str, str],
     assert held(tmp_path) == {*album, *album.values()} - gone
 
 
-@pytest.mark.slow
-def test_each_copy_stands_with_its_photo_and_says_what_was_done(run: Run, album: dict[str, str]) -> None:
-    record = found(run)
-    wrong = {"rotated": "rotated by", "mixed": "", "recompressed": "recompressed"}
-    for group in record["groups"]:
-        for copy in group["copies"]:
-            assert album[copy["id"]] == group["kept"]["id"]
-            made = copy["id"].removesuffix(".jpg").rpartition(" ")[2]
-            assert wrong.get(made, made) in " ".join(copy["kinds"])
-    assert record["n_exact"] == 10
-    assert record["n_bytes"] == sum(one["n_bytes"] for group in record["groups"] for one in group["copies"])
-
-
 def test_the_list_can_name_files(run: Run, album: dict[str, str], tmp_path: Path) -> None:
     listed = tmp_path / "delete.txt"
     run("duplicates", "-g", "album", "--exact", "--delete-list", listed, "--paths")
@@ -84,20 +69,3 @@ def test_photos_that_are_all_different_have_no_copies(run: Run, tmp_path: Path) 
     record = found(run, "--precision", 0.5)
     assert record["groups"] == []
     assert "No photos" in run("duplicates", "-g", "album").stdout or record["n_near"] == 0
-
-
-def test_ready_embeddings_have_exact_copies_only(run: Run, tmp_path: Path) -> None:
-    vectors = np.random.default_rng(0).normal(size=(12, 8)).astype(np.float32)
-    vectors[11] = vectors[3]
-    vectors[10] = vectors[2] * 1.001 + 1e-4
-    rows = {"id": [f"item {i}" for i in range(12)], "embedding": list(vectors)}
-    parquet.write_table(pa.table(rows), tmp_path / "clip.parquet")
-    run("index", tmp_path / "clip.parquet", "-g", "album", "--space", "clip-vit-b32")
-    record = found(run)
-    assert [[copy["id"] for copy in group["copies"]] for group in record["groups"]] == [["item 3"]]
-    assert "holds ready embeddings and no pictures" in record["sentence"]
-    output = run("duplicates", "-g", "album").stdout
-    assert output.startswith(
-        "1 of 12 items of gallery album could go: 1 exact copy and 0 changed in 1 group, "
-    )
-    assert "photo" not in output

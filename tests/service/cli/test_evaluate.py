@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -33,17 +32,6 @@ def test_class_folders_give_a_table(run: Run, catalog: Path, tiny_bundle: ModelB
     rows = ("R@1", "R@8", "MAP@R", "mAP", "mAP@1000", "NMI", "OPIS", "10 %-OPIS", "gallery images")
     assert [row for row in rows if f" {row} " not in output] == []
     assert "if all classes were equal" in output
-
-
-def test_a_bundle_can_be_named_and_the_answer_is_json(
-    run: Run, catalog: Path, tmp_path: Path, write_bundle: Callable[..., ModelBundle]
-) -> None:
-    other = write_bundle(tmp_path / "other", seed=1)
-    result = json.loads(run("evaluate", other.path, "--data", f"folder:{catalog}", "--json").stdout)
-    assert result["bundle"]["fingerprint"] == other.fingerprint
-    (test,) = result["tests"]
-    assert test["name"] == catalog.name
-    assert (test["figures"]["n_gallery"], test["figures"]["n_classes"]) == (60, 10)
 
 
 def test_ready_embeddings_are_measured_by_their_roles(run: Run, stored: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 from pathlib import Path
 
@@ -44,18 +43,6 @@ def test_a_gallery_goes_to_another_machine_with_its_threshold(
     assert again[1:] == before[1:]
 
 
-def test_what_an_export_says(run: Run, root: Path, tmp_path: Path) -> None:
-    done = run("gallery", "export", "shoes", "-o", tmp_path / "a.tar")
-    assert done.stdout == "Exported gallery shoes: 60 items, version 1\n"
-    done = run("gallery", "export", "shoes", "--parquet", "-o", tmp_path / "tables")
-    assert done.stdout == f"Exported gallery shoes: 60 items into {tmp_path / 'tables'}\n"
-    assert sorted(path.name for path in (tmp_path / "tables").iterdir()) == [
-        "embeddings.parquet",
-        "images",
-        "items.parquet",
-    ]
-
-
 @pytest.mark.slow
 def test_an_archive_passes_a_pipe(run: Run, root: Path) -> None:
     with subprocess.Popen(
@@ -84,25 +71,3 @@ def test_nothing_is_written_over(run: Run, fail: Fail, archive: Path) -> None:
     assert (
         fail("gallery", "import", "shoes", archive) == "vicinal: gallery 'shoes' exists: choose another name"
     )
-
-
-def test_a_gallery_keeps_its_threshold_under_another_name(run: Run, fail: Fail, root: Path) -> None:
-    before = run("gallery", "show", "shoes").stdout.splitlines()[1:]
-    assert run("gallery", "copy", "shoes", "try").stdout.splitlines()[1:] == before
-    assert run("gallery", "rename", "shoes", "sandals").stdout == "Gallery shoes is now sandals\n"
-    assert run("gallery", "show", "sandals").stdout.splitlines()[1:] == before
-    assert "there is no gallery 'shoes'" in fail("gallery", "show", "shoes")
-    assert "gallery 'try' exists" in fail("gallery", "rename", "sandals", "try")
-
-
-def test_clients_keep_a_name(run: Run, fail: Fail, root: Path) -> None:
-    run("gallery", "copy", "shoes", "boots")
-    assert run("gallery", "alias", "shop", "shoes").stdout == "shop stands for gallery shoes\n"
-    assert run("gallery", "alias", "shop", "boots").stdout == "shop stands for gallery boots\n"
-    assert run("gallery", "show", "shop").stdout.startswith("Gallery boots, also known as shop: 60 ")
-    found = {one["name"]: one["aliases"] for one in json.loads(run("gallery", "list", "--json").stdout)}
-    assert found == {"boots": ["shop"], "shoes": []}
-    assert "shop" in run("gallery", "list").stdout
-    assert "clients know gallery 'boots' as 'shop'" in fail("gallery", "delete", "shop", "--yes")
-    assert run("gallery", "alias", "shop", "--remove").stdout == "shop is no alias any more\n"
-    run("gallery", "delete", "boots", "--yes")

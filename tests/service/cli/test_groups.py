@@ -30,22 +30,10 @@ def test_groups_are_calibrated_and_searched_by_their_own_threshold(
     assert "plain/view 0.png" in text
 
 
-def test_a_promise_speaks_of_photos_of_things(run: Run, data_dir: Path) -> None:
-    text = run("calibrate", "-g", "shoes", "--group-by", "label", "--details").stdout
-    assert "of 100 photos of things you have, " in text
-    assert "forms of the group score: max " in text
-    assert "--group-by label" in text or "To improve it" not in text
-
-
 def test_targets_for_pairs_are_refused(fail: Fail, data_dir: Path) -> None:
     said = fail("calibrate", "-g", "shoes", "--group-by", "label", "--target", "far=1%")
     assert "speaks of pairs of photos" in said
     assert "fpir=5%" in said
-
-
-def test_a_key_that_no_item_has_is_refused(fail: Fail, data_dir: Path, catalog: Path) -> None:
-    assert "metadata key 'sku'" in fail("calibrate", "-g", "shoes", "--group-by", "sku")
-    assert "metadata key 'sku'" in fail("search", str(catalog / QUERY), "-g", "shoes", "--group-by", "sku")
 
 
 def test_a_threshold_of_groups_is_set_by_hand_and_taken_back(run: Run, data_dir: Path, catalog: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -64,47 +63,6 @@ def test_a_bucket_of_photos_is_indexed_searched_and_added_to(
         # From the stored images, with another index; and with another bundle they are read from the bucket.
         run("index", "-g", "shop", "--index", "HNSW8")
         assert best(run, tmp_path / "query.png")["label"] == "milk"
-
-
-@pytest.mark.slow
-def test_shards_are_indexed_searched_and_embedded_again(
-    run: Run, tmp_path: Path, view: View, encode: Encode, write_bundle: Callable[..., ModelBundle]
-) -> None:
-    for number, label in enumerate(LABELS):
-        with tarfile.open(tmp_path / f"photos-{number}.tar", "w") as shard:
-            for one in range(2):
-                words = {"png": encode(view(number, one)), "cls": label.encode()}
-                for suffix, body in words.items():
-                    info = tarfile.TarInfo(f"{one}.{suffix}")
-                    info.size = len(body)
-                    shard.addfile(info, io.BytesIO(body))
-    output = run("index", f"{tmp_path}/photos-{{0..2}}.tar", "-g", "shop").stdout
-    assert output.startswith("6 items with 3 labels; 2 items a label")
-    view(1, 9).save(tmp_path / "query.png")
-    found = best(run, tmp_path / "query.png")
-    assert (found["label"], found["id"].split("/")[0]) == ("bread", "photos-1")
-    other = write_bundle(tmp_path / "other", seed=1).path
-    run("index", "-g", "shop", "--bundle", other)
-    answer = run("search", tmp_path / "query.png", "-g", "shop", "--bundle", other, "--candidates", "--json")
-    assert len(json.loads(answer.stdout)["candidates"]) == 6
-
-
-@pytest.mark.slow
-def test_a_saved_dataset_is_indexed_and_searched(
-    run: Run, tmp_path: Path, view: View, encode: Encode
-) -> None:
-    datasets = pytest.importorskip("datasets")
-    columns = {
-        "image": [{"bytes": encode(view(number % 3, number)), "path": None} for number in range(6)],
-        "label": [number % 3 for number in range(6)],
-    }
-    features = {"image": datasets.Image(), "label": datasets.ClassLabel(names=list(LABELS))}
-    made = datasets.Dataset.from_dict(columns, features=datasets.Features(features))
-    made.save_to_disk(str(tmp_path / "photos"))
-    assert "6 items with 3 labels" in run("index", tmp_path / "photos", "-g", "shop").stdout
-    view(2, 9).save(tmp_path / "query.png")
-    found = best(run, tmp_path / "query.png")
-    assert (found["label"], found["id"].split("/")[0]) == ("salt", "photos")
 
 
 @pytest.mark.slow

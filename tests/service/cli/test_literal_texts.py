@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from pathlib import Path
 
 import pytest
 from rich.table import Table
 
-from tests.service.types import Fail, Run, View
+from tests.service.types import Fail
 from vicinal.service.cli import console
 from vicinal.service.cli.console import print_table, say
 from vicinal.service.words import visible
@@ -31,8 +30,6 @@ TEXTS = [
     "שלום ✨ 👩‍🚀 鞋",
     "long " + "x" * 5000,
 ]
-# An id or label that nobody refuses.
-PLAIN = ["[new] shoes", "sku:key:0", "tea [/] coffee", "[bold]b[/]", ":smile: hat", "שלום"]
 
 
 @pytest.mark.parametrize("text", TEXTS)
@@ -60,46 +57,6 @@ def test_an_error_names_what_it_is_about_as_it_is(fail: Fail, data_dir: Path, te
         text = text.replace("\0", "")
     line = fail("search", "-g", "shoes", "--item", text)
     assert visible(" ".join(text.split())) in line
-
-
-@pytest.fixture
-def hostile(run: Run, data_dir: Path, view: View, tmp_path: Path) -> list[str]:
-    """The gallery `odd`: 36 photos whose ids and labels look like markup; its ids."""
-    folder = tmp_path / "odd"
-    folder.mkdir()
-    rows = []
-    for number, label in enumerate(PLAIN):
-        for look in range(6):
-            view(number, look).save(folder / f"{number}-{look}.png")
-            rows.append((f"{number}-{look}.png", label, f"{label} {look}"))
-    view(0, 0).save(folder / "copy.png")
-    rows.append(("copy.png", PLAIN[0], f"{PLAIN[0]} copy"))
-    with (folder / "list.csv").open("w", newline="", encoding="utf-8") as stream:
-        csv.writer(stream).writerows([("path", "label", "id"), *rows])
-    run("index", folder / "list.csv", "-g", "odd")
-    return [one[2] for one in rows]
-
-
-@pytest.mark.slow
-def test_every_command_that_names_items_shows_them_as_they_are(
-    run: Run, hostile: list[str], tmp_path: Path, view: View
-) -> None:
-    view(2, 8).save(tmp_path / "query.png")
-    for item in hostile[::6]:
-        found = run("search", "-g", "odd", "--item", item, "--candidates", "--limit", "40").stdout
-        assert [one for one in hostile if one != item and one not in found] == []
-    groups = run("search", tmp_path / "query.png", "-g", "odd", "--group-by", "label", "--candidates").stdout
-    assert "tea [/] coffee" in groups
-    doubles = run("duplicates", "-g", "odd", "--report", tmp_path / "doubles.html").stdout
-    assert "[new] shoes copy" in doubles
-    assert "[new] shoes copy" in (tmp_path / "doubles.html").read_text(encoding="utf-8")
-    run("calibrate", "-g", "odd", "--target", "fpir=20%", "--details")
-    run("calibration", "list", "-g", "odd")
-    run("compare", "-g", "odd", "--target", "fpir=20%")
-    run("gallery", "show", "odd", "--json")
-    run("gallery", "add", "odd", tmp_path / "query.png", "--label", "tea [/] coffee")
-    run("gallery", "remove", "odd", "tea [/] coffee 0", "sku:key:0 1")
-    assert "tea [/] coffee 0" not in run("search", "-g", "odd", "--item", hostile[13], "--candidates").stdout
 
 
 def test_nothing_else_of_the_command_line_prints() -> None:

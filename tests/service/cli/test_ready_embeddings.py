@@ -105,16 +105,6 @@ def test_rows_that_cannot_be_used_are_named_and_take_no_other_with_them(
     ]
 
 
-def test_whatever_needs_a_picture_is_refused_in_one_sentence(
-    indexed: Gallery, fail: Fail, catalog: Path, tmp_path: Path
-) -> None:
-    holds = "vicinal: gallery 'shop' holds ready embeddings of 'clip-vit-b32': "
-    (picture, *_) = catalog.glob("*/*.png")
-    searched = f"{holds}search with an embedding or an item id"
-    assert fail("search", picture, "-g", "shop") == searched
-    assert fail("calibrate", "-g", "shop", "--queries", catalog) == searched
-
-
 def ids(gallery: Gallery) -> list[str]:
     return [item["id"] for _, item in GalleryReader(gallery).view().page(None, 1000)]
 
@@ -133,20 +123,3 @@ def test_embeddings_are_added_while_the_gallery_is_searched(
     found = answers(run, "--item", f"new/item 7/{PER_LABEL}")["candidates"][0]
     assert (found["id"], found["label"]) == (f"item 7/{PER_LABEL}", "label 7")
     assert len(ids(indexed)) == 320
-
-
-@pytest.mark.slow
-def test_a_gallery_is_told_by_its_space_and_in_items(run: Run, indexed: Gallery) -> None:
-    (line,) = (one for one in run("gallery", "list").stdout.splitlines() if "shop" in one)
-    assert line.split()[-1] == "clip-vit-b32@1"
-    assert json.loads(run("gallery", "show", "shop", "--json").stdout)["space"] == "clip-vit-b32@1"
-    calibrated = run("calibrate", "-g", "shop").stdout
-    shown = run("gallery", "show", "shop").stdout
-    assert "Gallery shop: 240 items with 40 labels" in shown
-    assert "Space clip-vit-b32@1 of 16 dimensions, index Flat" in shown
-    figures = run("calibrate", "-g", "shop", "--details").stdout
-    assert "OPIS of" in figures
-    for text in (calibrated, shown, figures):
-        assert "of 100 items of things you have" in text
-        assert "photo" not in text
-        assert "vicinal fit" not in text

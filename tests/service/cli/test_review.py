@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -68,42 +67,6 @@ def test_a_person_answers_by_keys_in_a_terminal(store: SearchStore) -> None:
     assert "Of 2 answered searches 1 shows what the gallery has (1 label)" in output.splitlines()[-1]
     typed(f"{0:032x} label=plain", "q")
     assert store.answers(f"{0:032x}")[-1].label == "plain"
-
-
-def test_a_typing_error_ends_nothing_and_is_told_at_the_end(store: SearchStore) -> None:
-    output = typed("label=plane", "colour", "label=plain", code=2)
-    assert output.count("vicinal: ") == 2
-    assert [one.label for one in store.answers()] == ["plain"]
-
-
-def test_where_nothing_is_left_that_is_said(cli_environment: None, matcher: Matcher) -> None:
-    assert "There is nothing left to ask about. No search is kept" in typed()
-
-
-@pytest.mark.slow
-def test_a_killed_process_loses_no_answer_and_asks_nothing_twice(store: SearchStore) -> None:
-    command = [*forked_python(), "-m", "vicinal", *REVIEW, "--terminal"]
-    asked: list[str] = []
-    for number in range(3):
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        assert process.stdin is not None
-        assert process.stdout is not None
-        for line in process.stdout:
-            if found := re.match("Search ([0-9a-f]{32})", line):
-                asked.append(found[1])
-                # What it was asked last and did not answer comes first.
-                assert number == 0 or len(asked) == len(set(asked)) + number
-                if len(asked) == 3 * (number + 1):
-                    break
-                process.stdin.write("n\n")
-                process.stdin.flush()
-        os.kill(process.pid, signal.SIGKILL)
-        process.communicate()
-    answered = [one.search for one in store.answers()]
-    assert len(answered) == len(set(answered)) == 6
-    assert asked[2] == asked[3]
-    assert asked[5] == asked[6]
-    assert set(answered) == set(asked[:-1])
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.service.types import Fail, Run, View
+from tests.service.types import Run, View
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.reader import GalleryReader
 
@@ -91,20 +91,6 @@ def test_parts_of_a_source_that_were_not_read_are_in_the_summary_and_in_the_repo
     assert json.loads(run("gallery", "add", "shop", source, "--json").stdout)["unread"] == dict([found])
 
 
-def test_what_became_of_the_items_is_counted(run: Run, photos: Path, gallery: Gallery, view: View) -> None:
-    view(20, 0).save(photos / "new.png")
-    view(21, 0).save(photos / "1.png")
-    (photos / "2.png").unlink()
-    output = run("index", photos, "-g", "shop").stdout
-    assert "Gallery shop version 2: 9 items with 0 labels" in output
-    assert "  added 1, changed 1, unchanged 6, missing 1\n" in output
-    assert "  1 item of this source is gone: 'photos/2.png'; remove it with --delete\n" in output
-    assert "photos/2.png" in ids(gallery)
-    output = run("index", photos, "-g", "shop", "--delete").stdout
-    assert "  added 0, changed 0, unchanged 8, missing 0, removed 1\n" in output
-    assert len(ids(gallery)) == 8
-
-
 @pytest.mark.slow
 def test_removed_items_are_left_out_and_restored(
     run: Run, photos: Path, gallery: Gallery, view: View, tmp_path: Path
@@ -130,27 +116,6 @@ def test_removed_items_are_left_out_and_restored(
     assert (result["counts"], result["left_out"]) == ({"unchanged": 7, "left_out": 1}, ["photos/1.png"])
     assert "Added 1 item" in run("gallery", "add", "shop", photos, "--skip").stdout
     assert len(ids(gallery)) == 8
-
-
-@pytest.fixture
-def others(tmp_path: Path, gallery: Gallery, view: View) -> Path:
-    """Another folder of the same name, with two other pictures under known names and one under a new."""
-    folder = tmp_path / "another" / "photos"
-    folder.mkdir(parents=True)
-    for number in (0, 1, 9):
-        view(30 + number, 0).save(folder / f"{number}.png")
-    return folder
-
-
-def test_other_pictures_under_known_ids_are_refused_in_one_sentence(
-    fail: Fail, others: Path, gallery: Gallery
-) -> None:
-    before = gallery.activation
-    assert fail("index", others, "-g", "shop") == (
-        "vicinal: in gallery 'shop' 2 ids belong to other images: 'photos/0.png', 'photos/1.png'; "
-        "nothing was indexed: take --replace, --skip or --prefix"
-    )
-    assert gallery.activation == before
 
 
 @pytest.mark.parametrize(

@@ -93,18 +93,6 @@ def test_refused_requests_have_an_id_too(
     assert response.json()["request_id"] == response.headers["X-Request-ID"]
 
 
-def test_an_unexpected_error_is_counted_and_named(
-    client: TestClient, monkeypatch: pytest.MonkeyPatch, told: list[dict[str, Any]]
-) -> None:
-    def fail(*_arguments: object, **_options: object) -> None:
-        raise RuntimeError("the secret path")
-
-    monkeypatch.setattr("vicinal.service.measuring.matcher.Matcher.search", fail)
-    response = client.post(SEARCH, json={"item_id": "plain/view 0.png"}, headers=with_key())
-    assert (response.status_code, told[0]["status"]) == (500, 500)
-    assert response.json()["request_id"] == told[0]["id"]
-
-
 def test_nothing_that_may_be_secret_is_told(client: TestClient, told: list[dict[str, Any]]) -> None:
     """Neither the key nor the address below the route, the query, a header or the body."""
     client.get(
@@ -123,18 +111,3 @@ def test_requests_are_counted_by_route_and_status(client: TestClient) -> None:
     found = counted(client)
     assert ("POST", "/v1/galleries/{gallery}/search", "200") in found
     assert ("GET", "/v1/galleries/{gallery}", "401") in found
-
-
-@pytest.mark.slow
-def test_a_stranger_makes_no_series(client: TestClient) -> None:
-    client.get("/nowhere")
-    client.request("BREW", "/nowhere")
-    client.get("/v1/galleries/0/nowhere")
-    before = client.get("/metrics").text.count("\n")
-    for number in range(100):
-        client.get(f"/nowhere/{number}")
-        client.get(f"/v1/galleries/g{number}/items/{number}")
-        client.request(f"BREW{number}", f"/{number}")
-        client.get(f"/v1/galleries/{number}/nowhere", headers={"X-Request-ID": str(number)})
-    # Another method that no call has is the one further series.
-    assert client.get("/metrics").text.count("\n") <= before + 2 * 18

@@ -64,27 +64,6 @@ def test_what_is_no_alias_is_refused(
     assert client.get("/v1/aliases").json() == {"aliases": []}
 
 
-def test_a_gallery_goes_only_when_no_client_knows_it_by_another_name(client: TestClient) -> None:
-    client.put("/v1/aliases/shop", json={"gallery": "shoes"})
-    for name in ("shoes", "shop"):
-        refused = client.delete(f"/v1/galleries/{name}", params={"confirm": "shoes"})
-        assert (refused.status_code, refused.json()["type"].rsplit(":", 1)[-1]) == (409, "gallery-aliased")
-    assert client.delete("/v1/aliases/shop").status_code == 204
-    assert client.delete("/v1/aliases/shop").status_code == 404
-    assert client.get("/v1/galleries/shop").status_code == 404
-    assert client.delete("/v1/galleries/shoes", params={"confirm": "shoes"}).status_code == 204
-
-
-def test_jobs_are_told_by_the_gallery(client: TestClient, data_dir: Path) -> None:
-    client.put("/v1/aliases/shop", json={"gallery": "shoes"})
-    job = client.post("/v1/admin/galleries/shop/duplicates", json={})
-    assert (job.status_code, job.json()["gallery"]) == (202, "shoes")
-    for name in ("shop", "shoes"):
-        assert [one["id"] for one in client.get(f"/v1/jobs?gallery={name}").json()["jobs"]] == [
-            job.json()["id"]
-        ]
-
-
 def test_a_gallery_that_is_renamed_while_it_is_served(client: TestClient, data_dir: Path) -> None:
     client.put("/v1/aliases/shop", json={"gallery": "shoes"})
     assert n_items(client, "shop") == n_items(client, "shoes") == 60

@@ -13,7 +13,6 @@ from tests.service.kept_searches import View, keep_searches
 from tests.service.types import MakeSettings
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.transfer.moving import copy_gallery
-from vicinal.models.embedder import Embedder
 from vicinal.service.answering.store import KeptSearch, SearchStore
 from vicinal.service.http.app import create_app
 from vicinal.service.keys import KeyStore
@@ -133,32 +132,3 @@ def test_only_who_may_search_answers_and_only_an_admin_reads(
     elsewhere = web.post("/v1/galleries/boots/answers", json=body, headers=keys["other"])
     assert (elsewhere.status_code, "'boots' has no kept search" in elsewhere.text) == (404, True)
     assert not SearchStore(gallery.path.with_name("boots")).exists
-
-
-def test_persons_are_their_keys_and_take_back_their_own(
-    web: TestClient, searches: list[KeptSearch], keys: dict[str, dict[str, str]]
-) -> None:
-    search = told(web.get(f"{ADMIN}/answers/next", headers=keys["owner"]))["questions"][0]["search_id"]
-    body = {"search_id": search}
-    first = told(web.post(ANSWERS, json={**body, "label": "plain"}, headers=keys["eve"]))
-    second = told(web.post(ANSWERS, json={**body, "absent": True}, headers=keys["bob"]))
-    assert first["by"].startswith("eve ")
-    assert second["disagrees"] == "another person said that it is 'plain'"
-    known = told(web.get(f"{ADMIN}/answers", headers=keys["owner"]))
-    assert [one["by"].split()[0] for one in known["disagreements"][0]["answers"]] == ["eve", "bob"]
-    assert web.delete(f"{ANSWERS}/{first['number']}", headers=keys["bob"]).status_code == 404
-    assert web.delete(f"{ANSWERS}/{first['number']}", headers=keys["eve"]).status_code == 200
-    assert web.delete(f"{ANSWERS}/{second['number']}", headers=keys["owner"]).status_code == 200
-    assert told(web.get(f"{ADMIN}/searches/{search}", headers=keys["owner"]))["answers"] == []
-
-
-def test_a_search_that_is_kept_can_be_answered_by_the_id_in_its_answer(
-    data_dir: Path, make_settings: MakeSettings, view: View, encode: Any, embedder: Embedder
-) -> None:
-    with TestClient(create_app(make_settings(data_dir, keep_searches=10))) as web:
-        answer = told(web.post("/v1/galleries/shoes/search", files={"image": encode(view(6, 9))}))
-        store = SearchStore(data_dir / "galleries" / "shoes")
-        web.app.state.vicinal.keeper.__exit__()  # type: ignore[attr-defined]
-        assert [one.id for one in store.searches()] == [answer["search_id"]]
-        given = told(web.post(ANSWERS, json={"search_id": answer["search_id"], "label": "plain"}))
-        assert given["label"] == "plain"

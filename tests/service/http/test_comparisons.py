@@ -24,7 +24,6 @@ ADMIN = "/v1/admin/galleries/shoes"
 COMPARISONS = f"{ADMIN}/comparisons"
 REINDEX = f"{ADMIN}/reindex"
 WAITING = {"bundle": "other", "source": "photos", "prefix": "", "activate": "manual"}
-GENEROUS = {"hit_rate_drop_at_most": 0.2, "fnir_rise_at_most": 0.3, "flipped_at_most": 0.5}
 OFF, FOUR = Pipeline(rerank=Rerank(method="off")), Pipeline(rerank=Rerank(k=4, beta=0.3))
 PIPELINES = {"rerank": ["off", "contextual"], "k": [4], "beta": [0.3]}
 
@@ -101,56 +100,6 @@ def test_a_version_is_compared_activated_and_rolled_back(
     back = search(client, picture)
     assert (back["bundle"], back["matches"]) == (before["bundle"], before["matches"])
     assert back["threshold"]["calibration"] == before["threshold"]["calibration"]
-
-
-@pytest.mark.slow
-def test_a_version_that_holds_the_conditions_is_activated_with_its_calibration(
-    client: TestClient, picture: Any
-) -> None:
-    conditions = {**GENEROUS, "needs_calibration": True}
-    body = {"bundle": "other", "source": "photos", "prefix": "", "activate_if": conditions}
-    job = finished(client, REINDEX, body)
-    assert (job["state"], job["problem"], job["result"]["is_active"]) == ("succeeded", None, True)
-    assert job["result"]["decision"]["reason"].startswith("activated: ")
-    answer = search(client, picture)
-    kept = client.get(f"{COMPARISONS}/{job['id']}").json()
-    assert answer["version"] == job["result"]["version"]
-    assert answer["threshold"]["calibration"] == kept["variants"][1]["calibration"]["id"]
-    assert kept["decision"] == job["result"]["decision"]
-
-
-@pytest.mark.slow
-def test_live_changes_made_during_the_comparison_are_kept(
-    client: TestClient, app: FastAPI, monkeypatch: pytest.MonkeyPatch, shoes: Gallery
-) -> None:
-    """The version that is activated is not the compared one, but that with the changes."""
-    import vicinal.service.operations.reindex as module
-
-    compare = module.compared
-
-    def changing(*arguments: Any, **options: Any) -> Any:
-        made = compare(*arguments, **options)
-        assert client.delete(f"{SHOES}/items/plain/view 0.png").status_code == 204
-        return made
-
-    monkeypatch.setattr(module, "compared", changing)
-    job = finished(client, REINDEX, {"activate_if": {**GENEROUS, "needs_calibration": True}})
-    assert (job["problem"], job["result"]["is_active"], job["result"]["n_items"]) == (None, True, 59)
-    (compared,) = job["result"]["summaries"]
-    assert int(compared) != job["result"]["version"]
-    body = client.get(SHOES).json()
-    assert (body["n_items"], body["calibration"]["id"]) == (59, f"{job['id']}-1")
-
-
-@pytest.mark.parametrize(("method", "path"), [("post", ""), ("get", ""), ("get", "/some")])
-def test_comparisons_are_the_administrators(
-    settings: Settings, make_settings: MakeSettings, method: str, path: str
-) -> None:
-    keys = {"writer": ("search", "write")}
-    client = TestClient(
-        create_app(make_settings(settings.data_dir, api_keys=keys)), headers={"X-API-Key": "writer"}
-    )
-    assert getattr(client, method)(f"{COMPARISONS}{path}").status_code == 403
 
 
 def searched(client: TestClient, **options: Any) -> tuple[str, str, float | None]:

@@ -194,20 +194,6 @@ def test_hundreds_of_connections_of_one_address_lose_no_request() -> None:
             assert {status for wire in many for status in wire.statuses} == {200}
 
 
-@pytest.mark.parametrize("sent", [b"", b"GET /livez HT", b"GET"], ids=["nothing", "head", "less"])
-@pytest.mark.parametrize("is_at_work", [False, True], ids=["half-open", "at work"])
-def test_a_flood_of_an_address_pushes_out_no_probe_of_the_same(
-    crowded: Desk, sent: bytes, is_at_work: bool
-) -> None:
-    for _ in range(MOST):
-        crowded.connect("127.0.0.1", WAITING if is_at_work else sent)
-    probe = crowded.connect()
-    for _ in range(10 * MOST):
-        crowded.connect("127.0.0.1", sent)
-    probe.send(LIVE)
-    assert probe.statuses == [200]
-
-
 def test_who_wants_in_cuts_off_nobody_at_work_and_comes_next(crowded: Desk) -> None:
     """Once it was turned away, the address that has all connections gets no more than its share."""
     many = [crowded.connect("127.0.0.2", SLOW) for _ in range(MOST)]
@@ -226,16 +212,6 @@ def test_who_wants_in_cuts_off_nobody_at_work_and_comes_next(crowded: Desk) -> N
     # Negative control: what it opens within its share stays open.
     many[-1].leave()
     assert b"connection: close" not in crowded.connect("127.0.0.2", SLOW).answer()
-
-
-def test_who_is_above_its_share_gives_way_before_all_others(crowded: Desk) -> None:
-    # Of two that say nothing, the older one would have to go.
-    small = crowded.connect("127.0.0.4")
-    large = [crowded.connect("127.0.0.2", GET) for _ in range(MOST - 1)]
-    assert crowded.status(GET) == 200
-    small.send(GET)
-    assert small.statuses == [200]
-    assert [wire.is_open for wire in large].count(False) == 1
 
 
 def test_who_takes_nothing_in_of_its_answers_keeps_nobody_out(crowded: Desk) -> None:
@@ -258,28 +234,6 @@ def test_a_client_that_takes_nothing_in_is_cut_off(desk: Desk) -> None:
     slow.take_in()
     desk.loop.move_on(2)
     assert (wire.is_open, slow.is_open, slow.statuses) == (False, True, [200])
-
-
-def test_behind_a_proxy_the_share_is_that_of_whom_it_forwards_for() -> None:
-    # What stands before the last address, anybody can have written.
-    large = post(SEARCH, 9, "X-Forwarded-For: 9.9.9.9, 203.0.113.5")
-    other = get("/v1/galleries", "X-Forwarded-For: 203.0.113.9")
-    with opened(most=MOST, proxies=("127.0.0.1",)) as desk:
-        for _ in range(MOST):
-            desk.connect("127.0.0.1", large)
-        # Alone it had all; others come, and from then on it gets no more than its share.
-        assert [desk.status(other) for _ in range(3)] == [200, 200, 200]
-        assert desk.status(large) == 503
-        assert desk.status(other) == 200
-
-
-def test_an_address_of_ipv6_counts_with_its_network() -> None:
-    of = connections._network_of
-    assert of("2001:db8::1") == of("2001:db8::ffff:1")
-    assert of("2001:db8::1") != of("2001:db8:0:1::1")
-    assert of("::ffff:192.0.2.1") == of("192.0.2.1") != of("192.0.2.2")
-    assert of("fe80::1%eth0") == of("fe80::1")
-    assert of("no address") == "no address"
 
 
 def test_an_idle_connection_makes_room(narrow: Desk) -> None:

@@ -13,7 +13,6 @@ from fastapi.testclient import TestClient
 from tests.disks import full, mounted
 from tests.service.types import Encode, MakeSettings, View
 from vicinal.service.http.app import create_app
-from vicinal.service.http.state import state_of
 
 pytestmark = pytest.mark.slow
 
@@ -67,25 +66,6 @@ def test_a_full_disk_refuses_changes_and_answers_searches(
     assert client.delete(f"{SHOES}/items/plain/view 1.png").status_code == 204
 
 
-def test_items_can_be_removed_while_the_disk_is_full(client: TestClient, disk: Path, picture: bytes) -> None:
-    reserve = disk / "data" / "galleries" / ".reserve"
-    assert client.delete(f"{SHOES}/items/plain/view 1.png").status_code == 204
-    assert reserve.stat().st_blocks * 512 >= 4 * 2**20
-    with full(disk, 0):
-        refused(client, picture, removals=False)
-        for view in (2, 3):
-            assert client.delete(f"{SHOES}/items/plain/view {view}.png").status_code == 204
-            assert client.get(f"{SHOES}/items/plain/view {view}.png").status_code == 404
-        assert not reserve.exists()
-    # The room is taken back by the next change that finds some.
-    assert client.delete(f"{SHOES}/items/plain/view 4.png").status_code == 204
-    assert reserve.stat().st_blocks * 512 >= 4 * 2**20
-    # Negative control: without it the disk refuses.
-    reserve.unlink()
-    with full(disk, 0):
-        refused(client, picture)
-
-
 def test_a_read_only_disk_refuses_changes_and_answers_searches(
     client: TestClient, disk: Path, picture: bytes
 ) -> None:
@@ -93,19 +73,3 @@ def test_a_read_only_disk_refuses_changes_and_answers_searches(
     assert searched(client) is not None
     refused(client, picture)
     assert client.get("/readyz").status_code == 200
-
-
-def test_a_compaction_that_finds_no_room_says_so(client: TestClient, disk: Path) -> None:
-    client.delete(f"{SHOES}/items/plain/view 1.png")
-    maintenance = state_of(client.app).galleries.maintenance
-    with full(disk, 0):
-        assert client.post(f"{SHOES}/compaction").status_code == 202
-        maintenance.wait()
-        state = client.get(f"{SHOES}/compaction").json()
-    assert (state["state"], state["n_changes"], state["version"]) == ("idle", 1, None)
-    assert "No space left" in state["problem"]
-    client.post(f"{SHOES}/compaction")
-    maintenance.wait()
-    state = client.get(f"{SHOES}/compaction").json()
-    assert (state["n_changes"], state["problem"]) == (0, None)
-    assert state["version"] == client.get(SHOES).json()["version"]

@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
-from playwright.sync_api import sync_playwright
 
-from tests.browsers import chromium
 from tests.photos import write_album
 from tests.service.types import MakeSettings
 from tests.waiting import wait_for_job
@@ -111,34 +109,3 @@ def test_what_was_called_no_copy_is_none_at_once_and_in_the_next_look(
     assert left(client, record_id) == before
     again = client.delete(f"{DUPLICATES}/verdicts/{given['number']}")
     assert (again.status_code, again.json()["type"]) == (404, "urn:vicinal:problem:verdict-not-found")
-
-
-def test_the_page_loads_nothing_and_shows_what_is_left(client: TestClient, record_id: str) -> None:
-    """Also after photos of it were removed, and whatever their names are."""
-    answer = client.get(f"{DUPLICATES}/{record_id}/report")
-    assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
-    assert "<script" not in answer.text
-    n_pictures = answer.text.count("data:image/jpeg")
-    assert n_pictures >= 70
-    client.delete(f"{ITEMS}/x copy 00 exact.jpg")
-    page = client.get(f"{DUPLICATES}/{record_id}/report").text
-    assert (page.count("data:image/jpeg"), page.count("no picture")) == (n_pictures - 1, 1)
-
-
-@pytest.mark.parametrize("width", [1200, 390])
-def test_a_browser_shows_all_pictures_side_by_side(
-    client: TestClient, record_id: str, tmp_path: Path, width: int
-) -> None:
-    (tmp_path / "page.html").write_text(client.get(f"{DUPLICATES}/{record_id}/report").text, encoding="utf-8")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": width, "height": 900})
-        page.goto((tmp_path / "page.html").as_uri())
-        page.evaluate("document.querySelectorAll('img').forEach((one) => one.loading = 'eager')")
-        page.wait_for_function("[...document.images].every((one) => one.complete && one.naturalWidth > 0)")
-        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-        tops = page.evaluate(
-            "[...document.querySelector('ul').children].map((one) => one.getBoundingClientRect().top)"
-        )
-        assert len(set(tops)) == 1
-        browser.close()

@@ -107,31 +107,6 @@ def test_restricting_after_the_cut_would_lose_items(priced: Matcher, view: View)
     ]
 
 
-def test_an_item_leaves_itself_out_under_a_filter_too(priced: Matcher) -> None:
-    answer = priced.search(item_ids=["plain/view 0.png"], limit=100, filter="label = 'plain'")[0]
-    whole = priced.search(item_ids=["plain/view 0.png"], limit=100)[0]
-    assert ranked(answer) == [(one.id, one.score) for one in whole.candidates if one.label == "plain"]
-    assert "plain/view 0.png" not in {one.id for one in answer.candidates}
-
-
-@pytest.mark.parametrize(
-    ("expression", "note"),
-    [
-        ("id IS NOT NULL", None),
-        ("id NOT LIKE '%view 0.png'", None),
-        ("label = '鞋'", "the filter leaves 6 of 60 items"),
-    ],
-)
-def test_a_filter_that_leaves_few_items_is_noted_and_makes_nothing_stale(
-    gallery: Gallery, embedder: Embedder, calibrate: Calibrate, view: View, expression: str, note: str | None
-) -> None:
-    calibrate(gallery)
-    threshold = Matcher(gallery, embedder).search(images=[view(5, 9)], filter=expression)[0].threshold
-    assert (threshold.state, threshold.source, threshold.reason) == ("current", "calibration", None)
-    assert (threshold.note or "").startswith(note or "")
-    assert (threshold.note is None) == (note is None)
-
-
 def test_no_query_gets_a_match_that_it_would_not_get_without_the_filter(
     gallery: Gallery, embedder: Embedder, calibrate: Calibrate, view: View
 ) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import socket
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -12,9 +10,6 @@ from fastapi.testclient import TestClient
 
 from tests.service.types import MakeSettings
 from vicinal.service.http.app import create_app
-from vicinal.service.http.serving.server import serving
-from vicinal.service.http.state import state_of
-from vicinal.service.jobs.records import new_job
 
 SHOES = "/v1/galleries/shoes"
 PLACES = {
@@ -47,34 +42,12 @@ def test_head_is_answered_as_get_is_without_a_body(client: TestClient) -> None:
         assert told[0] == told[1], place
 
 
-def test_a_connection_goes_on_after_head(server_url: str) -> None:
-    with socket.create_connection(
-        (urlsplit(server_url).hostname, urlsplit(server_url).port), timeout=20
-    ) as there:
-        request = b"%b /livez HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
-        there.sendall(request % b"HEAD" + request % b"HEAD" + request % b"GET")
-        received = b""
-        while not received.endswith(b'{"status":"alive"}'):
-            received += there.recv(65_536)
-    assert received.count(b"HTTP/1.1 200 OK") == 3
-    assert received.count(b"alive") == 1
-
-
 def test_head_needs_the_key_that_get_needs(calibrated_dir: Path, make_settings: MakeSettings) -> None:
     client = TestClient(create_app(make_settings(calibrated_dir, api_keys={"a-good-key": ("search",)})))
     assert client.head(SHOES).status_code == 401
     assert client.head("/metrics").status_code == 401
     assert client.head("/v1/jobs", headers={"X-API-Key": "a-good-key"}).status_code == 403
     assert client.head(SHOES, headers={"X-API-Key": "a-good-key"}).status_code == 200
-
-
-def test_head_of_a_stream_leaves_its_connection(data_dir: Path, make_settings: MakeSettings) -> None:
-    app = create_app(make_settings(data_dir, run_jobs=False))
-    job = state_of(app).jobs.create(new_job("reindex", "shoes", {}))
-    with serving(app) as url, httpx.Client(base_url=url, timeout=20) as client:
-        for _ in range(3):
-            assert client.head(f"/v1/jobs/{job.id}/events").status_code == 200
-            assert client.get("/livez").json() == {"status": "alive"}
 
 
 def test_who_asks_for_a_method_that_is_none_is_told_of_head(server_url: str) -> None:

@@ -452,16 +452,6 @@ def memory_of(paths: list[Path]) -> int:
     return int(read.stdout) * 1024
 
 
-def test_files_that_hold_far_more_than_their_size_are_refused(tmp_path: Path) -> None:
-    for name, make in FILES.items():
-        (tmp_path / name).write_bytes(make())
-        with pytest.raises(SourceError):
-            EmbeddingSource.open(tmp_path / name, needs_ids=False)
-    (tmp_path / "good.npz").write_bytes(good_npz(compressed=True))
-    at_rest = memory_of([tmp_path / "good.npz"])
-    assert memory_of([tmp_path / name for name in FILES]) - at_rest < 100 * MIB
-
-
 @pytest.mark.parametrize("seed", SEEDS)
 def test_whatever_a_file_of_embeddings_holds_it_is_read_or_refused(tmp_path: Path, seed: int) -> None:
     draw = random.Random(seed)

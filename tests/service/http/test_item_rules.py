@@ -13,12 +13,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from tests.service.types import Encode, MakeSettings, View
-from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.item_rules import readable
-from vicinal.indexer.jobs import changes
-from vicinal.indexer.jobs.changes import Patch, patch_items
-from vicinal.indexer.reader import GalleryReader
-from vicinal.service.galleries import uploads
 from vicinal.service.http.app import create_app
 
 SHOES = "/v1/galleries/shoes"
@@ -33,13 +28,6 @@ LARGE = json.dumps({"a": "x" * 65_536})
 def client(data_dir: Path, make_settings: MakeSettings) -> Iterator[TestClient]:
     with TestClient(create_app(make_settings(data_dir))) as opened:
         yield opened
-
-
-def poison(monkeypatch: pytest.MonkeyPatch, gallery: Gallery, item_id: str, metadata: dict[str, Any]) -> None:
-    """Store metadata as they could be stored before there were rules."""
-    with monkeypatch.context() as without:
-        without.setattr(changes, "checked_metadata", lambda value, _: json.dumps(value))
-        patch_items(GalleryReader(gallery), {item_id: Patch(keeps_label=True, metadata=metadata)})
 
 
 @pytest.mark.parametrize(
@@ -153,64 +141,6 @@ def test_a_patch_counts_what_is_there_already(client: TestClient) -> None:
     assert (grown.status_code, grown.json()["type"]) == (422, REFUSED)
     assert [*client.get(ITEM).json()["metadata"]] == ["a"]
     assert client.patch(ITEM, json={"metadata": {"a": None, "b": "x" * 40_000}}).status_code == 200
-
-
-def test_what_was_stored_too_deep_or_too_large_is_served_with_a_note(
-    client: TestClient, gallery: Gallery, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Every search that returned such an item was answered by 500."""
-    poison(monkeypatch, gallery, "plain/view 0.png", json.loads('{"a":' * 256 + "1" + "}" * 256))
-    poison(monkeypatch, gallery, "plain/view 1.png", {"price": 5, "text": "x" * 2**20})
-    deep = client.get(ITEM).json()["metadata"]
-    assert deep["_truncated"] == "these metadata are nested more than 32 deep"
-    large = client.get(ITEM.replace("0", "1")).json()["metadata"]
-    assert ("text" in large, large["price"], "1,048," in large["_truncated"]) == (False, 5, True)
-    found = client.post(f"{SHOES}/search", json={"item_id": "plain/view 2.png", "limit": 100})
-    assert found.status_code == 200
-    assert sum("_truncated" in one["metadata"] for one in found.json()["candidates"]) == 2
-    assert len(found.content) < 200_000
-    assert client.get(f"{SHOES}/items").status_code == 200
-
-
-ODD = [
-    "../../other",
-    "..",
-    "a/../view",
-    "./a",
-    "/plain",
-    "plain//view",
-    "a/",
-    "%2e%2e/x",
-    "a?b",
-    "a#b",
-    "..\\x",
-]
-
-
-@pytest.fixture
-def odd(client: TestClient, encode: Encode, view: View, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Items with ids that no path can carry, stored before there were rules."""
-    with monkeypatch.context() as without:
-        without.setattr(uploads, "checked_id", lambda item_id: item_id)
-        for number, item_id in enumerate(ODD):
-            image = encode(view(300 + number, 0))
-            answer = client.post(f"{SHOES}/items", files={"image": image}, data={"id": item_id})
-            assert answer.status_code == 200
-    return ODD
-
-
-@pytest.mark.slow
-def test_items_with_any_id_have_an_address(client: TestClient, odd: list[str]) -> None:
-    n_before = client.get(SHOES).json()["n_items"]
-    for number, item_id in enumerate(odd, start=1):
-        params = {"id": item_id}
-        assert client.get(f"{SHOES}/item", params=params).json()["id"] == item_id
-        assert client.get(f"{SHOES}/thumbnail", params=params).headers["content-type"] == "image/jpeg"
-        patched = client.patch(f"{SHOES}/item", params=params, json={"label": "odd"})
-        assert (patched.json()["id"], patched.json()["label"]) == (item_id, "odd")
-        assert client.delete(f"{SHOES}/item", params=params).status_code == 204
-        assert client.get(f"{SHOES}/item", params=params).status_code == 404
-        assert client.get(SHOES).json()["n_items"] == n_before - number
 
 
 def test_a_path_that_was_shortened_deletes_no_gallery(client: TestClient, data_dir: Path) -> None:

@@ -199,13 +199,6 @@ def test_searches_go_on_and_see_one_state_each_while_items_are_replaced(
     assert len(set(seen)) > 1
 
 
-def test_of_several_items_all_are_removed_or_none(client: TestClient) -> None:
-    before = n_items(client)
-    answer = client.post(f"{ITEMS}/delete", json={"ids": ["plain/view 0.png", "nobody"]})
-    assert (answer.status_code, answer.json()["type"]) == (404, "urn:vicinal:problem:item-not-found")
-    assert n_items(client) == before
-
-
 @pytest.mark.parametrize(
     ("filename", "item_id", "noted"),
     [
@@ -226,18 +219,6 @@ def test_no_name_of_an_upload_leads_to_a_file_of_the_server(
         gallery = state_of(client.app).galleries.gallery("shoes")
         rows = gallery.table.columns(gallery.activation.revision, ["id", "uri"]).to_pylist()
         assert {one["id"]: one["uri"] for one in rows}[item_id] == noted
-
-
-def test_items_are_listed_from_a_number_on(client: TestClient) -> None:
-    whole = client.get(ITEMS, params={"size": 1000}).json()["items"]
-    assert client.delete(f"{SHOES}/item", params={"id": whole[3]["id"]}).status_code == 204
-    left = [*whole[:3], *whole[4:]]
-    body = client.get(ITEMS, params={"at": 2, "size": 5}).json()
-    assert (body["items"], body["n_items"]) == (left[2:7], len(left))
-    assert client.get(ITEMS, params={"at": 3, "after": body["next"]}).status_code == 422
-    further = client.get(ITEMS, params={"after": body["next"], "size": 3}).json()
-    assert further["items"] == left[7:10]
-    assert client.get(ITEMS, params={"at": 1000}).json() == {"items": [], "next": None, "n_items": len(left)}
 
 
 def test_items_that_fulfil_a_filter_are_listed(client: TestClient) -> None:

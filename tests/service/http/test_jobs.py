@@ -192,12 +192,6 @@ def test_a_running_job_is_asked_to_stop(api: TestClient, store: JobStore, job: J
     assert store.is_cancel_requested(job.id)
 
 
-def test_nothing_is_written_before_jobs_are_asked_for(tmp_path: Path, make_settings: MakeSettings) -> None:
-    client = TestClient(create_app(make_settings(tmp_path / "data")))
-    assert client.get("/livez").status_code == 200
-    assert not (tmp_path / "data").exists()
-
-
 def heard(stream: AsyncIterator[bytes], *between: Callable[[], object]) -> list[Event]:
     """Events of a stream; before each but the first, something happens."""
 
@@ -266,25 +260,6 @@ def test_a_client_that_comes_back_gets_only_what_is_new(url: str, store: JobStor
 
 
 @pytest.mark.slow
-def test_a_client_that_has_seen_the_end_need_not_come_again(url: str, store: JobStore, job: Job) -> None:
-    ended = store.finish(job.model_copy(update={"state": "failed", "problem": "no images"}))
-    with following(url, job, last_seen=1) as seen:
-        (event,) = seen
-    assert (event["event"], event["id"]) == ("end", str(ended.revision))
-    again = httpx.get(f"{url}/v1/jobs/{job.id}/events", headers={"Last-Event-ID": event["id"]})
-    assert again.status_code == 204
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seen", ["9" * 5000, "-1", "x", "", "\xb2"])
-def test_an_id_of_no_event_is_that_of_none(url: str, store: JobStore, job: Job, seen: str) -> None:
-    store.finish(job.model_copy(update={"state": "failed", "problem": "no images"}))
-    address, sent = f"{url}/v1/jobs/{job.id}/events", {"Last-Event-ID": seen.encode()}
-    answer = httpx.get(address, headers=sent)
-    assert (answer.status_code, answer.text.count("event: end")) == (200, 1)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("end", ["revoked", "over", "damaged", "gone"])
 def test_a_key_that_is_none_any_more_hears_nothing_more(
     url: str, app: FastAPI, store: JobStore, job: Job, monkeypatch: pytest.MonkeyPatch, end: str
@@ -302,14 +277,4 @@ def test_a_key_that_is_none_any_more_hears_nothing_more(
         else:
             monkeypatch.setattr(KeyRecord, "is_expired", True)
         advance(store, job.id, state="running")
-        assert list(seen) == []
-
-
-@pytest.mark.slow
-def test_a_stream_that_began_without_keys_ends_when_they_are_asked_for(
-    url: str, app: FastAPI, store: JobStore, job: Job
-) -> None:
-    with following(url, job) as seen:
-        next(seen)
-        state_of(app).keyring.store.create("mine", ["admin"])
         assert list(seen) == []

@@ -7,9 +7,7 @@ import json
 import logging
 import shutil
 import sqlite3
-from collections import defaultdict
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from typing import Any
@@ -19,11 +17,8 @@ import pytest
 from fastapi.testclient import TestClient
 from PIL import Image
 
-from tests.service.http.test_processes import served
 from tests.service.types import Encode, MakeSettings, View
-from tests.waiting import wait_until
 from vicinal.indexer.jobs.preparation import make_signature
-from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
 from vicinal.service.answering.store import SearchStore
 from vicinal.service.http.app import create_app
@@ -155,18 +150,6 @@ def test_kept_searches_are_counted_and_deleted_on_demand(
     assert deletions[1]["before"]
 
 
-def test_a_damaged_file_is_told_and_hides_no_gallery(serve: Serve, store: SearchStore) -> None:
-    store.path.parent.mkdir()
-    store.path.write_bytes(b"no such file" * 1000)
-    with serve() as client:
-        found = client.get("/v1/galleries/shoes").json()
-        assert found["kept_searches"] is None
-        assert "vicinal_gallery_kept_searches{" not in client.get("/metrics").text
-        refused = client.delete("/v1/admin/galleries/shoes/searches")
-    assert refused.status_code == 500
-    assert refused.json()["type"].endswith("searches-damaged")
-
-
 def test_old_searches_go_where_nothing_is_kept_any_more(
     serve: Serve, store: SearchStore, photo: Callable[..., bytes]
 ) -> None:
@@ -182,39 +165,3 @@ def test_old_searches_go_where_nothing_is_kept_any_more(
     with serve(keep_searches=0, keep_searches_days=2):
         pass
     assert store.n_kept == 0
-
-
-@pytest.mark.slow
-def test_two_servers_keep_into_one_file_and_a_killed_one_loses_only_what_waited(
-    data: Path, store: SearchStore, photo: Callable[..., bytes], tiny_bundle: ModelBundle
-) -> None:
-    variables = {"VICINAL_KEEP_SEARCHES": "100", "VICINAL_WORKERS": "1", "VICINAL_RUN_JOBS": "false"}
-    given: list[str] = []
-
-    def ask(port: int, label: int) -> None:
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60.0) as client:
-            given.append(search(client, photo(label, number=20 + len(given)))["search_id"])
-
-    with (
-        served(data, tiny_bundle, **variables) as (first, killed),
-        served(data, tiny_bundle, **variables) as (second, _),
-    ):
-        with ThreadPoolExecutor(2) as pool:
-            list(pool.map(lambda n: ask((first, second)[n % 2], n % 10), range(20)))
-        wait_until(lambda: store.n_kept == 20)
-        before = {one.id for one in store.searches()}
-        for label in range(5):
-            ask(first, label)
-        killed.kill()
-        killed.wait()
-        ask(second, 5)
-    # The other one wrote what it had before it ended, and all that was there is there once.
-    kept = [one.id for one in store.searches()]
-    assert None not in given
-    assert len(kept) == len(set(kept))
-    assert before | {given[-1]} <= set(kept) <= set(given)
-    # One person who looks for a thing by both servers is on one visit.
-    of_visit = defaultdict(set)
-    for one in store.searches():
-        of_visit[one.candidates[0].label].add(one.visit)
-    assert {len(visits) for visits in of_visit.values()} == {1}
