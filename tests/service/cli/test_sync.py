@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.service.types import Run, View
+from tests.service.types import Fail, Run, View
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.reader import GalleryReader
 
@@ -116,6 +116,27 @@ def test_removed_items_are_left_out_and_restored(
     assert (result["counts"], result["left_out"]) == ({"unchanged": 7, "left_out": 1}, ["photos/1.png"])
     assert "Added 1 item" in run("gallery", "add", "shop", photos, "--skip").stdout
     assert len(ids(gallery)) == 8
+
+
+@pytest.fixture
+def others(tmp_path: Path, gallery: Gallery, view: View) -> Path:
+    """Another folder of the same name, with two other pictures under known names and one under a new."""
+    folder = tmp_path / "another" / "photos"
+    folder.mkdir(parents=True)
+    for number in (0, 1, 9):
+        view(30 + number, 0).save(folder / f"{number}.png")
+    return folder
+
+
+def test_other_pictures_under_known_ids_are_refused_in_one_sentence(
+    fail: Fail, others: Path, gallery: Gallery
+) -> None:
+    before = gallery.activation
+    assert fail("index", others, "-g", "shop") == (
+        "vicinal: in gallery 'shop' 2 ids belong to other images: 'photos/0.png', 'photos/1.png'; "
+        "nothing was indexed: take --replace, --skip or --prefix"
+    )
+    assert gallery.activation == before
 
 
 @pytest.mark.parametrize(
