@@ -14,7 +14,6 @@ from typing import Any, Self, TypeAlias, TypeVar
 
 import httpx
 
-from vicinal_client.in_process import ASGIApp, AsyncInProcess, InProcess
 from vicinal_client.models import Item
 from vicinal_client.operations import Operations
 from vicinal_client.retries import Attempt, Pause, Retries, Step, Steps, Together
@@ -38,8 +37,7 @@ class Client(Operations):
         api_key: A key of the server's settings; None where it asks for none.
         retries: How often and how long a request is sent again.
         timeout: Seconds of each attempt, or an `httpx.Timeout`; None for any time.
-        app: An ASGI application that is called in this process in place of a server, for tests.
-        transport: Any other transport of httpx.
+        transport: Another transport of httpx, such as `httpx.MockTransport` in tests.
         sleep: Waits so many seconds.
     """
 
@@ -50,13 +48,11 @@ class Client(Operations):
         api_key: str | None = None,
         retries: Retries = _USUAL_RETRIES,
         timeout: _Timeout = _USUAL_TIMEOUT,
-        app: ASGIApp | None = None,
         transport: httpx.BaseTransport | None = None,
         sleep: Callable[[float], object] = time.sleep,
     ) -> None:
         self.retries = retries
         self._sleep = sleep
-        transport = transport if app is None else InProcess(app)
         self._http = httpx.Client(transport=transport, **_settings(url, api_key, timeout))
 
     def __repr__(self) -> str:
@@ -149,13 +145,11 @@ class AsyncClient(Operations):
         api_key: str | None = None,
         retries: Retries = _USUAL_RETRIES,
         timeout: _Timeout = _USUAL_TIMEOUT,
-        app: ASGIApp | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
         self.retries = retries
         self._sleep = sleep
-        transport = transport if app is None else AsyncInProcess(app)
         self._http = httpx.AsyncClient(transport=transport, **_settings(url, api_key, timeout))
 
     def __repr__(self) -> str:
