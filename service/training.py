@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from vicinal.training.export.ready import import_onnx
     from vicinal.training.export.sample import folder_sample
     from vicinal.training.fitting.labelled_images import LabelledImages, Split, UnusableImage
-    from vicinal.training.fitting.report import FitReport, LabelLook, PhotosUsed
+    from vicinal.training.fitting.report import FitReport, PhotosUsed
     from vicinal.training.fitting.run import PLAN_FILE, Fitting
     from vicinal.training.observer import StepProgress, TrainingObserver
     from vicinal.training.recipe import Recipe, run_recipe
@@ -55,7 +55,7 @@ _PLACES = {
     "export.ready": ("import_onnx",),
     "export.sample": ("folder_sample",),
     "fitting.labelled_images": ("LabelledImages", "Split", "UnusableImage"),
-    "fitting.report": ("FitReport", "LabelLook", "PhotosUsed"),
+    "fitting.report": ("FitReport", "PhotosUsed"),
     "fitting.run": ("PLAN_FILE", "Fitting"),
     "observer": ("StepProgress", "TrainingObserver"),
     "recipe": ("Recipe", "run_recipe"),

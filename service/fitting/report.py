@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from vicinal.service.words import number_of
 
 if TYPE_CHECKING:
-    from vicinal.service.training import FitReport, LabelLook, PhotosUsed
+    from vicinal.service.training import FitReport, PhotosUsed
 
 
 def report_lines(report: FitReport) -> list[str]:
@@ -43,7 +43,6 @@ def report_lines(report: FitReport) -> list[str]:
     return [
         *lines,
         *use_lines(report, "Learned"),
-        *look_lines(report, report.bundle),
         f"Bundle: {report.bundle}",
     ]
 
@@ -69,22 +68,6 @@ def use_lines(used: PhotosUsed, verb: str) -> list[str]:
     ):
         if n:
             lines.append(f"  {number_of(n, what)} {which}")
-    return lines
-
-
-def look_lines(look: LabelLook, bundle: str) -> list[str]:
-    """Lines for people: the labels that look wrong, for a bundle in that folder."""
-    if not look.n_doubtful:
-        return []
-    looks = "looks" if look.n_doubtful == 1 else "look"
-    lines = [
-        f"{number_of(look.n_doubtful, 'label')} {looks} wrong, of {number_of(look.n_looked, 'photo')} that "
-        "were looked at: correct them and fit again. All are in "
-        f"{Path(bundle) / 'doubtful-labels.csv'}, such as",
-        *(f"  {one.file}: '{one.label}' looks like '{one.looks_like}'" for one in look.doubtful),
-    ]
-    if look.safer_loss is not None:
-        lines.append("With so many it learns by recall@k, which wrong labels harm less.")
     return lines
 
 

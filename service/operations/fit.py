@@ -19,12 +19,11 @@ if TYPE_CHECKING:
     from vicinal.models.bundle import ModelBundle
     from vicinal.service.jobs.records import Job
     from vicinal.service.operations.place import Place
-    from vicinal.service.training import FitReport, LabelledImages, LabelLook, PhotosUsed
+    from vicinal.service.training import FitReport, LabelledImages, PhotosUsed
 
 STAGES = {
     "look": "Looking at the photos",
     "try": "Trying out this machine",
-    "labels": "Looking at the labels",
     "views": "Making views of the photos",
     "trial": "Trying without some labels",
     "train": "Learning from all labels",
@@ -105,7 +104,7 @@ def learn(
     start: Literal["new", "resume", "overwrite", "go on"] = "new",
     recipe: Path | None = None,
     began: float | None = None,
-    on_plan: Callable[[PhotosUsed, LabelLook], None] = lambda *_: None,
+    on_plan: Callable[[PhotosUsed], None] = lambda _: None,
 ) -> FitReport:
     """Adapt the model to photos; `go on` resumes an earlier run in the folder, where there is one.
 

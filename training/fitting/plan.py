@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from vicinal.calibration.frozen import Frozen
-from vicinal.training.fitting.report import LabelLook
 
 # More steps and views than these hardly changed what was found.
 MOST_STEPS = 300
@@ -65,8 +64,10 @@ class FitPlan(Frozen):
     It has the `views` of each photo, the `steps` of each training, one a loss of `n_losses` without the
     held-out labels and one with them, and at most `per_label` photos of a label, None for all. Once the views
     are there, the trial and the training of all labels get the steps that there is time for then: `decided`.
-    `look` says which labels look wrong.
     """
+
+    # Runs begun with an earlier version have further fields.
+    model_config = ConfigDict(extra="ignore")
 
     asked: dict[str, str | int | float]
     views: int
@@ -74,7 +75,6 @@ class FitPlan(Frozen):
     n_losses: int
     per_label: int | None
     speed: FitSpeed
-    look: LabelLook = LabelLook()
     decided: dict[str, int] = Field(default_factory=dict)
 
 
@@ -97,7 +97,8 @@ class FitSize:
         n_beside = min(self.n_training, MOST_BESIDE)
         looked = (self.n_losses * _LOOKS + _POINTS) * self.n_held_out + _POINTS * n_beside
         looked += 2 * self.n_losses * _CENTERED_ON
-        embedded = _FORMS * min(self.n_held_out, MOST_TRIED_ON) + self.n_held_out + n_beside
+        # By the bundle before and by the new one.
+        embedded = _FORMS * min(self.n_held_out, MOST_TRIED_ON) + 2 * (self.n_held_out + n_beside)
         return (
             looked * _WITHOUT_LEARNING * speed.step / speed.batch_size
             + embedded * speed.photo
@@ -125,7 +126,6 @@ def plan_fit(
     minutes: float,
     spent: float,
     asked: Mapping[str, str | int | float],
-    look: LabelLook | None = None,
     n_losses: int = 1,
 ) -> FitPlan:
     """Fit views and steps into the minutes, for labels with (c,) `sizes` photos to learn from.
@@ -152,9 +152,7 @@ def plan_fit(
     viewed = views * (size.n_training + n_drawn) * speed.view
     steps = size.steps_of_trial(seconds - viewed, speed, views)
     if n_losses > 1 and steps < _WORTH_TWO:
-        return plan_fit(
-            sizes, n_held_out, n_drawn, speed, minutes=minutes, spent=spent, asked=asked, look=look
-        )
+        return plan_fit(sizes, n_held_out, n_drawn, speed, minutes=minutes, spent=spent, asked=asked)
     return FitPlan(
         asked=dict(asked),
         views=views,
@@ -162,5 +160,4 @@ def plan_fit(
         n_losses=n_losses,
         per_label=per_label,
         speed=speed,
-        look=look or LabelLook(),
     )

@@ -16,7 +16,6 @@ from vicinal.models.configs.file import checked, read_toml
 from vicinal.training.config import TrainingConfig
 from vicinal.training.datasets.layouts.demo_catalog import DemoCatalogConfig
 from vicinal.training.fitting.labelled_images import LabelledImages, Split
-from vicinal.training.fitting.report import LabelLook
 from vicinal.training.losses.config import LossConfig, named_loss
 
 PHOTOS_FILE = "photos.csv"
@@ -73,17 +72,10 @@ class FitRecipe:
         loss = named_loss(self.fields.get("loss", {}))
         return checked(LossConfig, loss, "the recipe of the fitting").name
 
-    @property
-    def safer_loss(self) -> str | None:
-        """Loss to learn with instead where many labels look wrong."""
-        return OTHER_LOSS if self.loss == BUILT_IN_LOSS else None
-
-    def losses(self, look: LabelLook) -> list[str]:
-        """Losses to learn with: the file's, and beside the built-in one's the other."""
-        if look.safer_loss is not None:
-            return [look.safer_loss]
+    def losses(self) -> list[str]:
+        """Losses to learn with: the file's, and beside the built-in one the other."""
         is_cut = bool(self.fields["backbone"].get("frozen_stages", 0))
-        return [self.loss, self.safer_loss] if is_cut and self.safer_loss is not None else [self.loss]
+        return [self.loss, OTHER_LOSS] if is_cut and self.loss == BUILT_IN_LOSS else [self.loss]
 
     @property
     def others(self) -> list[dict[str, Any]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pydantic import ConfigDict
+
 from vicinal.calibration.frozen import Frozen
 from vicinal.models.refiner_manifest import RerankVerdict, Sides
 
@@ -89,34 +91,7 @@ class PhotosUsed(Frozen):
     per_label: int | None
 
 
-class DoubtfulLabel(Frozen):
-    """A photo whose label looks wrong: its file, its label, the label that it looks like, and how surely: the
-    similarity to the second-nearest photo of that one minus the one to the nearest of its own.
-    """
-
-    file: str
-    label: str
-    looks_like: str
-    margin: float
-
-
-class LabelLook(Frozen):
-    """Look at the labels before anything is learned, by the bundle that is used so far.
-
-    Attributes:
-        n_looked: Photos that were looked at.
-        n_doubtful: Those whose label looks wrong.
-        doubtful: The most doubtful of them; a table in the bundle's folder has all.
-        safer_loss: Loss that is learned with because so many labels look wrong; None where they do not.
-    """
-
-    n_looked: int = 0
-    n_doubtful: int = 0
-    doubtful: tuple[DoubtfulLabel, ...] = ()
-    safer_loss: str | None = None
-
-
-class FitReport(HeldOutFigures, PhotosUsed, LabelLook):
+class FitReport(HeldOutFigures, PhotosUsed):
     """Report of a fitting, and of a trial without some of the labels that said what it changes.
 
     Attributes:
@@ -124,6 +99,9 @@ class FitReport(HeldOutFigures, PhotosUsed, LabelLook):
         share: How far from the first weights to the trained ones the kept weights lie.
         seconds: Seconds by stage, of the last start of the run.
     """
+
+    # Those of an earlier version have further fields.
+    model_config = ConfigDict(extra="ignore")
 
     bundle: str
     name: str

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from vicinal.calibration.advice import advise
-from vicinal.calibration.arrays import FloatArray, HalfFloats
+from vicinal.calibration.arrays import HalfFloats
 from vicinal.models.bundle import ModelBundle, read_fingerprint
 from vicinal.models.errors import ConfigError
 from vicinal.models.probe import write_probe
@@ -38,7 +38,6 @@ from vicinal.training.export.choice import give_form
 from vicinal.training.export.network import export_network
 from vicinal.training.export.sample import Sample
 from vicinal.training.files import write_text
-from vicinal.training.fitting.doubtful_labels import look_at_labels
 from vicinal.training.fitting.labelled_images import LabelledImages, Split
 from vicinal.training.fitting.plan import (
     MOST_TRIED_ON,
@@ -50,7 +49,7 @@ from vicinal.training.fitting.plan import (
     steps_in,
 )
 from vicinal.training.fitting.recipe import PHOTOS_FILE, FitRecipe
-from vicinal.training.fitting.report import FitReport, LabelLook, PhotosUsed
+from vicinal.training.fitting.report import FitReport, PhotosUsed
 from vicinal.training.fitting.speed import Watcher, look_at_speed, threads_of_torch
 from vicinal.training.fitting.trial import FitTrial, carry_refiner, search_held_out
 from vicinal.training.recipe import RUN_FILES, Start, bundle_fields, files_of_run
@@ -58,14 +57,10 @@ from vicinal.training.trainer import Trainer, TrainingResult
 
 PLAN_FILE = "fit-plan.json"
 REPORT_FILE = "fit.json"
-DOUBTFUL_FILE = "doubtful-labels.csv"
 # Network and measurements without the held-out labels; the folder goes when the bundle is there.
 TRIAL_FOLDER = "trial"
 TRIAL_FILE = "trial.json"
 
-# Photos that are looked at for wrong labels, and the share of the minutes that it may take.
-_MOST_LOOKED = 5000
-_FOR_THE_LOOK = 0.08
 # Photos that the form of the final network is tried on.
 _AGREED_ON = 200
 # A machine that looks so much slower or faster than it was is believed.
@@ -76,9 +71,9 @@ class Fitting:
     """Adaptation of the model to photos.
 
     The refiner of the bundle `before`, which is used so far, is carried over where it fits. `report` gets the
-    progress in the stages `try`, `labels`, `views`, `trial` and `measure`, then `views` again, `train` and
-    `export`; `on_plan` what is learned from and which labels look wrong, as soon as that is known. The
-    minutes count from `began`, by `time.monotonic`.
+    progress in the stages `try`, `views`, `trial` and `measure`, then `views` again, `train` and `export`;
+    `on_plan` what is learned from, as soon as that is known. The minutes count from `began`, by
+    `time.monotonic`.
     """
 
     def __init__(
@@ -93,7 +88,7 @@ class Fitting:
         recipe: Path | None = None,
         report: OnProgress = no_progress,
         began: float | None = None,
-        on_plan: Callable[[PhotosUsed, LabelLook], None] = lambda *_: None,
+        on_plan: Callable[[PhotosUsed], None] = lambda _: None,
     ) -> None:
         self.photos, self.output, self.before = photos, output, before
         self.minutes, self.seed = minutes, seed
@@ -102,9 +97,8 @@ class Fitting:
         self.split = split
         self.seconds: dict[str, float] = {}
         self._began = time.monotonic() if began is None else began
-        # Seconds of a step of the trial, and embeddings of the bundle before, by file.
+        # Seconds of a step of the trial.
         self._step: float | None = None
-        self._known: dict[str, FloatArray] = {}
 
     def run(self, start: Start = "new") -> FitReport:
         """Train without the held-out labels, measure on them, then train on all in the same way."""
@@ -113,7 +107,7 @@ class Fitting:
         if start == "resume" and (self.output / REPORT_FILE).is_file():
             self._clean()
             return FitReport.model_validate_json((self.output / REPORT_FILE).read_bytes())
-        self.on_plan(self.photos.used(self.split), plan.look)
+        self.on_plan(self.photos.used(self.split))
         with threads_of_torch(plan.speed.threads):
             trial = self._trial(plan, is_resumed=start == "resume")
             bundle = self._learn_all(trial, is_resumed=start == "resume")
@@ -134,7 +128,7 @@ class Fitting:
     def _prepare(self, start: Start) -> None:
         if self.recipe.others and self.output.absolute().name == DemoCatalogConfig.name:
             raise ConfigError("drawn products go by the name 'demo': ", advise("choose another {output}"))
-        files = (*RUN_FILES, PHOTOS_FILE, PLAN_FILE, REPORT_FILE, DOUBTFUL_FILE, TRIAL_FOLDER)
+        files = (*RUN_FILES, PHOTOS_FILE, PLAN_FILE, REPORT_FILE, TRIAL_FOLDER)
         found = files_of_run(self.output, files, start)
         if start == "overwrite" and found:
             if not (self.output / PLAN_FILE).is_file() and read_fingerprint(self.output) is None:
@@ -170,10 +164,6 @@ class Fitting:
             self.report("try", 0, 1)
             speed = look_at_speed(self.recipe)
             self.report("try", 1, 1)
-        with self._timed("labels"):
-            most = int(min(_MOST_LOOKED, _FOR_THE_LOOK * 60.0 * self.minutes / speed.photo))
-            table = self.output / DOUBTFUL_FILE
-            look, self._known = look_at_labels(self.recipe, most, table, self.report)
         _, sizes = np.unique(self.photos.codes[self.split.training], return_counts=True)
         plan = plan_fit(
             sizes,
@@ -183,8 +173,7 @@ class Fitting:
             minutes=self.minutes,
             spent=time.monotonic() - self._began,
             asked=asked,
-            look=look,
-            n_losses=len(self.recipe.losses(look)),
+            n_losses=len(self.recipe.losses()),
         )
         self.split = self._narrowed(plan)
         self.photos.write_manifest(self.output / PHOTOS_FILE, self.split)
@@ -216,7 +205,6 @@ class Fitting:
                 held_out,
                 list_images(config.datasets[0]),
                 seed=self.seed,
-                known=self._known,
                 on_embedded=lambda done, total: self.report("measure", done, total),
             )
         trial = FitTrial(
@@ -255,7 +243,7 @@ class Fitting:
     @property
     def _losses(self) -> list[str]:
         """Losses that there is time for."""
-        return self.recipe.losses(self.plan.look)[: self.plan.n_losses]
+        return self.recipe.losses()[: self.plan.n_losses]
 
     def _train(
         self, stage: Literal["trial", "train"], steps: int, interpolate: bool | float, *, is_resumed: bool
@@ -327,7 +315,6 @@ class Fitting:
         return FitReport(
             **trial.figures.model_dump(),
             **self.photos.used(self.split).model_dump(),
-            **plan.look.model_dump(),
             bundle=str(self.output),
             name=bundle.name,
             fingerprint=bundle.fingerprint,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from vicinal.calibration.arrays import FloatArray, Ints
+from vicinal.calibration.arrays import Ints
 from vicinal.calibration.frozen import Frozen
 from vicinal.calibration.rates.paired_bootstrap import LabelDraws, Searches
 from vicinal.models.bundle import ModelBundle, Precision
@@ -72,22 +72,21 @@ def search_held_out(
     beside: ImageListing,
     *,
     seed: int,
-    known: Mapping[str, FloatArray],
     on_embedded: Callable[[int, int], None],
 ) -> tuple[HeldOutFigures, dict[str, Any]]:
-    """Search the held-out labels with two bundles; embeddings of the one before may be `known` by file."""
+    """Search the held-out labels with two bundles."""
     bundle = carry_refiner(before, bundle, {"sides": "off", "rerank": "off"})
     step = -(-len(beside) // MOST_BESIDE)
     beside = replace(beside, files=beside.files[::step])
     n = len(listing) + len(beside)
 
-    def embedded(one: ModelBundle, done_before: int, known: Mapping[str, FloatArray]) -> list[EmbeddingSet]:
+    def embedded(one: ModelBundle, done_before: int) -> list[EmbeddingSet]:
         def report(done: int) -> None:
             on_embedded(done_before + done, 2 * n)
 
-        return _embedded(one, [listing, beside], known, report)
+        return _embedded(one, [listing, beside], report)
 
-    sets = embedded(before, 0, known), embedded(bundle, n, {})
+    sets = embedded(before, 0), embedded(bundle, n)
     validations = [_validation(one, some, seed) for one, some in zip((before, bundle), sets, strict=True)]
     bundle, verdict = _decided(bundle, validations[1])
     found_before, found_after = (
@@ -128,22 +127,16 @@ def search_held_out(
 
 
 def _embedded(
-    bundle: ModelBundle,
-    listings: Sequence[ImageListing],
-    known: Mapping[str, FloatArray],
-    on_embedded: Callable[[int], None],
+    bundle: ModelBundle, listings: Sequence[ImageListing], on_embedded: Callable[[int], None]
 ) -> list[EmbeddingSet]:
-    """Embeddings of some photos, those that are known by their file or made now."""
+    """Embeddings of some photos."""
     embedder, sets, done_before = Embedder(bundle, device="cpu"), list[EmbeddingSet](), 0
     for some in listings:
-        if all(file.path in known for file in some.files):
-            rows = np.stack([known[file.path] for file in some.files])
-        else:
-            rows = embed_files(
-                embedder,
-                some,
-                on_progress=lambda _stage, done, *_, base=done_before: on_embedded(base + done),
-            )
+        rows = embed_files(
+            embedder,
+            some,
+            on_progress=lambda _stage, done, *_, base=done_before: on_embedded(base + done),
+        )
         done_before += len(some)
         on_embedded(done_before)
         sets.append(EmbeddingSet.of(rows, some.labels))

@@ -48,7 +48,7 @@ def fit(
     from vicinal.indexer.sources import read_source
     from vicinal.models.bundle import ModelBundle
     from vicinal.service.fitting.labelled_images import read_labelled_images
-    from vicinal.service.fitting.report import look_lines, next_commands, report_lines, use_lines
+    from vicinal.service.fitting.report import next_commands, report_lines, use_lines
     from vicinal.service.training import require_train_extra
 
     if (source is None) == (gallery is None):
@@ -71,9 +71,7 @@ def fit(
             start=start,
             recipe=recipe,
             began=began,
-            on_plan=lambda used, look: say(
-                *use_lines(used, "Learns"), *look_lines(look, str(output)), to=errors
-            ),
+            on_plan=lambda used: say(*use_lines(used, "Learns"), to=errors),
         )
     commands = next_commands(
         made, None if source is None else str(source), gallery, home.data_dir, home.bundle
