@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         rate_interval,
         ratio_interval,
     )
-    from vicinal.calibration.rates.label_counts import LabelCounts, label_counts, near_far_counts
+    from vicinal.calibration.rates.label_counts import LabelCounts, label_counts
     from vicinal.calibration.rates.promise import PromiseTest, check_promise
     from vicinal.calibration.search_results import CalibratedThreshold, calibrate_threshold
     from vicinal.calibration.targets import Target, choose_threshold
@@ -61,7 +61,6 @@ __all__ = [
     "independent_fpir",
     "label_counts",
     "measure_drift",
-    "near_far_counts",
     "operating_curve",
     "opis",
     "opis_floor",
@@ -78,7 +77,7 @@ _NAMES = {
     "UnlabelledGalleryError UnreachableTargetError",
     "rates.gallery_growth": "GalleryGrowth fit_gallery_growth independent_fpir",
     "rates.intervals": "RateInterval prediction_interval rate_interval ratio_interval",
-    "rates.label_counts": "LabelCounts label_counts near_far_counts",
+    "rates.label_counts": "LabelCounts label_counts",
     "rates.promise": "PromiseTest check_promise",
     "search_results": "CalibratedThreshold calibrate_threshold",
     "targets": "Target choose_threshold",

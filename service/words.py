@@ -132,10 +132,6 @@ def measured_rates(evidence: Evidence) -> Iterator[tuple[str, RateWords, RateEvi
     """Every rate that a calibration speaks of: its name, what it counts, and it; None if not measured."""
     for name, words in RATES.items():
         yield rate_name(name), words, evidence.rates.get(name)
-    for kind, found in (("near", evidence.near_fpir), ("far", evidence.far_fpir)):
-        if found is not None:
-            words = RATES["fpir"]
-            yield f"FPIR of {kind} labels", words._replace(trials=f"{kind} {words.trials}"), found
 
 
 def visit_words(found: VisitEvidence, noun: Noun = "photo") -> str:

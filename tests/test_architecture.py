@@ -91,7 +91,7 @@ GENERATED = "by `client/generate.py`"
 MOST_MODULES = 15
 # Lines of Python that are shipped, but for what is generated, and lines of tests. A change may lower them,
 # and never raises them.
-BUDGET = {"shipped": 73646, "tests": 64985}
+BUDGET = {"shipped": 73282, "tests": 64853}
 MOST_LINES = 2500
 # Folders with more, until they are made lighter.
 LARGE_FOLDERS = {

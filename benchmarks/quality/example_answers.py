@@ -85,7 +85,7 @@ def run_set(
     indexed = vicinal("index", made.gallery, "--gallery", name, *options)
     calibration = vicinal(
         *("calibrate", "--gallery", name, "--queries", made.calibration),
-        *("--target", target, "--coarse-by", "coarse", *options),
+        *("--target", target, *options),
     )
     with serving(Settings(data_dir=folder / "data", bundle=bundle)) as url:
         rows = list(search_all(url, name, made.queries))

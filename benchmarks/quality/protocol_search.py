@@ -103,13 +103,6 @@ def with_interval(rows: list[dict], counts) -> dict[str, float]:
     return {"value": round(found.rate, 4), "low": round(found.low, 4), "high": round(found.high, 4)}
 
 
-def queried(part: Part) -> tuple[object, ...]:
-    """The options that name the queries and, where the set has them, the coarse labels."""
-    with part.queries.open(newline="", encoding="utf-8") as stream:
-        has_coarse = any(row["coarse"] for row in csv.DictReader(stream))
-    return ("--queries", part.queries, *(("--coarse-by", "coarse") if has_coarse else ()))
-
-
 def run_set(root: Path, folder: Path, bundle: Path, target: str, *, leave_one_out: bool = False) -> dict:
     """All steps for one image set."""
     data_dir = folder / "data"
@@ -126,7 +119,7 @@ def run_set(root: Path, folder: Path, bundle: Path, target: str, *, leave_one_ou
             calibration = vicinal(
                 *("calibrate", "--gallery", calibrated, "--target", target),
                 "--yes",
-                *(() if leave_one_out else queried(parts[calibrated])),
+                *(() if leave_one_out else ("--queries", parts[calibrated].queries)),
                 *("--refine", refine, "--rerank", rerank, *options),
             )
             pipeline = {"refine": refine, "rerank": rerank}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -111,7 +111,6 @@ class Calibrator:
         queries: LabelledQueries,
         target: Target,
         *,
-        coarse_labels: Mapping[str, str] | None = None,
         absent: float | None = None,
         on_progress: OnProgress = no_progress,
     ) -> Calibration:
@@ -135,9 +134,7 @@ class Calibrator:
             together = measure_groups(together, form) if together and form else together
         if absent is not None:
             measured = replace(measured, absent=absent)
-        return self.calibration(
-            sampled, measured, target, coarse_labels=coarse_labels, together=together, tried=tried
-        )
+        return self.calibration(sampled, measured, target, together=together, tried=tried)
 
     def measure_searches(
         self,
@@ -199,7 +196,6 @@ class Calibrator:
         measured: Measurement,
         target: Target,
         *,
-        coarse_labels: Mapping[str, str] | None = None,
         together: Measurement | None = None,
         tried: tuple[TriedForm, ...] = (),
     ) -> Calibration:
@@ -222,8 +218,6 @@ class Calibrator:
             measured,
             target,
             threshold,
-            gallery_labels=frozenset(self._labels),
-            coarse_labels=coarse_labels,
             opis=opis,
             visits=visits,
             leaves_one_out=leaves_one_out,

@@ -22,7 +22,6 @@ from vicinal.calibration import (
     fit_gallery_growth,
     independent_fpir,
     label_counts,
-    near_far_counts,
     prediction_interval,
     rate_interval,
     ratio_interval,
@@ -370,6 +369,9 @@ class RerankTrial(Frozen):
         return next((one.gain for one in self.tried if one.rerank == self.chosen), 0.0)
 
 
+_FORMER = ("margins", "near_fpir", "far_fpir")
+
+
 class Evidence(Frozen):
     """Evidence that a calibration's rates rest on.
 
@@ -379,9 +381,6 @@ class Evidence(Frozen):
         absent: Share of the searches without a mate that the precision is for; None where it is not known.
         predictions: For the error rate that the threshold was chosen by.
         larger_galleries: FPIR at ten and a hundred times the labels.
-        near_fpir: FPIR of queries whose coarse label another label of the gallery has; None without coarse
-            labels or such queries.
-        far_fpir: FPIR of the other queries without a mate.
         opis: How differently the classes fare under one threshold, by space: `initial` embeddings, `refined`
             ones where the pipeline refines, and `final` scores.
         worst_classes: The classes that the one threshold serves noticeably worse, by final scores over the
@@ -406,8 +405,6 @@ class Evidence(Frozen):
     absent: float | None = None
     predictions: tuple[Prediction, ...] = ()
     larger_galleries: tuple[LargerGallery, ...] = ()
-    near_fpir: RateEvidence | None = None
-    far_fpir: RateEvidence | None = None
     opis: dict[str, OpisEvidence] = Field(default_factory=dict)
     worst_classes: tuple[ClassEvidence, ...] = ()
     visits: VisitEvidence | None = None
@@ -423,10 +420,10 @@ class Evidence(Frozen):
 
     @model_validator(mode="before")
     @classmethod
-    def _without_margins(cls, fields: Any) -> Any:
-        """Records up to 0.2.0 advise margins to train with, which nothing supports."""
+    def _without_former(cls, fields: Any) -> Any:
+        """Earlier records advise margins to train with, and count wrong matches by kinds of labels."""
         if isinstance(fields, Mapping):
-            return {key: value for key, value in fields.items() if key != "margins"}
+            return {key: value for key, value in fields.items() if key not in _FORMER}
         return fields
 
 
@@ -435,8 +432,6 @@ def gather_evidence(
     target: Target,
     threshold: float,
     *,
-    gallery_labels: frozenset[str] = frozenset(),
-    coarse_labels: Mapping[str, str] | None = None,
     opis: Mapping[str, SpaceOpis] | None = None,
     visits: VisitEvidence | None = None,
     leaves_one_out: bool = False,
@@ -448,12 +443,6 @@ def gather_evidence(
     """Evidence for the rates at a threshold; `apart` is the second reading where nothing tells visits."""
     rates: tuple[RateName, ...] = (*ERROR_RATES, "precision")
     counts = {rate: label_counts(measured.trials, rate, threshold) for rate in rates}
-    near = far = None
-    if coarse_labels is not None:
-        kinds = near_far_counts(
-            measured.trials, threshold, gallery_labels=gallery_labels, coarse_labels=coarse_labels
-        )
-        near, far = (one and rate_evidence(one) for one in kinds)
     searches = measured.searches
     held = next((counts[rate] for rate in ERROR_RATES if rate == target.rate), None)
     found = {rate: rate_evidence(one, is_ratio=rate == "precision") for rate, one in counts.items() if one}
@@ -473,8 +462,6 @@ def gather_evidence(
             for n, one in ((n, prediction_interval(held, n)) for n in _FURTHER_LABELS if held)
         ),
         larger_galleries=() if searches else _larger_galleries(measured, target, threshold),
-        near_fpir=near,
-        far_fpir=far,
         opis={space: one.evidence for space, one in (opis or {}).items()},
         worst_classes=_worst_classes(opis["final"]) if opis and "final" in opis else (),
         visits=visits,

@@ -1,12 +1,9 @@
-"""Labelled queries, of the gallery itself (leave-one-out), of images, or of embeddings, and reading them.
-Coarse labels are the kinds that labels belong to; they tell near from far queries without a mate.
-"""
+"""Labelled queries, of the gallery itself (leave-one-out), of images, or of embeddings, and reading them."""
 
 from __future__ import annotations
 
-import csv
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -115,11 +112,6 @@ class QueryReading:
     def fail(self, item: SourceItem, reason: str) -> None:
         """Note one that cannot be used."""
         self.failures.append(Failure.of(item, reason))
-
-    @property
-    def metadata(self) -> list[tuple[str, dict[str, Any]]]:
-        """Label and metadata of each."""
-        return [(item.label, item.metadata) for item in self.items if item.label is not None]
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -238,33 +230,3 @@ def _read_embeddings(source: EmbeddingSource, dim: int, reading: QueryReading) -
         for item_id, label, metadata in zip(*(one.to_pylist() for one in columns), strict=True):
             reading.items.append(SourceItem(item_id, source.path, label, json.loads(metadata)))
     reading.failures += failed_rows(source)
-
-
-def read_coarse_labels(path: Path) -> dict[str, str]:
-    """Coarse label of each label, from a CSV file with the columns `label` and `coarse`."""
-    with path.open(newline="", encoding="utf-8") as stream:
-        reader = csv.DictReader(stream)
-        if not {"label", "coarse"} <= set(reader.fieldnames or ()):
-            raise CalibrationError(f"'{path}' has no columns label and coarse: name them in its first line")
-        return {row["label"]: row["coarse"] for row in reader}
-
-
-def coarse_labels_by_column(
-    snapshot: Snapshot, column: str, further: Iterable[tuple[str, Mapping[str, Any]]] = ()
-) -> dict[str, str]:
-    """Coarse label of each label, from a metadata column of the items and of further images."""
-    table = snapshot.item_table.select(["label", "metadata"]).to_pydict()
-    items = zip(table["label"], (json.loads(text or "{}") for text in table["metadata"]), strict=True)
-    found: dict[str, str] = {}
-    for label, metadata in (*items, *further):
-        coarse = value_text(metadata.get(column))
-        if label is None or coarse is None:
-            continue
-        if found.setdefault(label, coarse) != coarse:
-            raise CalibrationError(
-                f"images of label '{label}' have the coarse labels '{found[label]}' and '{coarse}' in column "
-                f"'{column}': a label belongs to one"
-            )
-    if not found:
-        raise CalibrationError(f"no image has a value in the metadata column '{column}'")
-    return found

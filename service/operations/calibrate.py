@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field, StrictBool, StrictInt, model_validator
@@ -40,16 +39,10 @@ _FEWER_FOUND = 0.02
 _MORE_WRONG = 0.005
 
 
-def _coarse_labels(path: Path) -> dict[str, str]:
-    from vicinal.service.measuring.queries import read_coarse_labels
-
-    return read_coarse_labels(path)
-
-
 class CalibrateRequest(PipelineChoice, QuerySource):
     """Request to calibrate for a target, with labelled queries."""
 
-    command_order = ("target", "queries", "answers", "coarse_labels", "coarse_by", "visits_by")
+    command_order = ("target", "queries", "answers", "visits_by")
     command_options: ClassVar[Mapping[str, CommandOption]] = {
         "refine": CommandOption("What is refined; auto: as in searches."),
         "rerank": CommandOption("The re-ranking; auto: as in searches."),
@@ -111,20 +104,6 @@ class CalibrateRequest(PipelineChoice, QuerySource):
         description="How surely an FPIR or FNIR holds for labels that nobody has seen: `95%`, or `mean` for "
         "in the mean over them; null counts it on the queries.",
     )
-    coarse_labels: Annotated[
-        dict[str, str] | None,
-        CommandOption(
-            "CSV file with the columns label and coarse, to tell near from far queries.",
-            kind=Path | None,
-            read=_coarse_labels,
-            exists=True,
-            dir_okay=False,
-        ),
-    ] = Field(None, description="Coarse label of each label, to tell near from far queries without a mate.")
-    coarse_by: Annotated[
-        str | None,
-        CommandOption("The same by a metadata column that holds the coarse label."),
-    ] = Field(None, description="Metadata column that holds the coarse label, in place of `coarse_labels`.")
     visits_by: Annotated[
         str,
         CommandOption(
@@ -190,10 +169,6 @@ class CalibrateRequest(PipelineChoice, QuerySource):
             return self
         if self.queries is not None:
             raise ValueError("a calibration is made of queries or of answers to searches: name one of them")
-        if self.coarse_labels is not None or self.coarse_by is not None:
-            raise ValueError(
-                "coarse labels tell near from far queries, and answers name no label of a stranger"
-            )
         if self.visits_by not in ("auto", "none"):
             raise ValueError("answered searches know their own visits: leave visits_by out")
         if self.try_rerank:
@@ -205,12 +180,6 @@ class CalibrateRequest(PipelineChoice, QuerySource):
         from vicinal.calibration.targets import Target
 
         return Target.parse(self.target, self.sure)
-
-    @model_validator(mode="after")
-    def _one_kind_of_coarse_labels(self) -> CalibrateRequest:
-        if self.coarse_labels is not None and self.coarse_by is not None:
-            raise ValueError("coarse labels come as coarse_labels or by coarse_by: name one of them")
-        return self
 
 
 @dataclass(frozen=True)
@@ -317,7 +286,7 @@ def measure(
     progress: Progress | None = None,
 ) -> Calibration:
     """Calibrate the built version, by its labels where nothing else is given; keep nothing."""
-    from vicinal.service.measuring.queries import coarse_labels_by_column, require_labels
+    from vicinal.service.measuring.queries import require_labels
     from vicinal.service.measuring.rerank_trial import try_reranks
     from vicinal.service.measuring.visits import find_visits
 
@@ -345,13 +314,9 @@ def measure(
     if trial is not None and trial.chosen != pipeline.rerank:
         reranked = pipeline.model_copy(update={"rerank": trial.chosen})
         calibrator = _calibrator(matcher, request, reranked, visits)
-    coarse = request.coarse_labels
-    if request.coarse_by is not None:
-        coarse = coarse_labels_by_column(snapshot, request.coarse_by, queries.metadata if queries else ())
     found = calibrator.measure(
         labelled,
         request.whole_target(),
-        coarse_labels=coarse,
         absent=request.absent,
         on_progress=progress,
     )

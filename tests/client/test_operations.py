@@ -70,7 +70,7 @@ CASES: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     (
         "start_calibration",
         ("shop",),
-        {"queries": "q", "visits_by": "none", "coarse_by": "kind", "absent": 0.2, **CALIBRATION},
+        {"queries": "q", "visits_by": "none", "absent": 0.2, **CALIBRATION},
     ),
     ("start_calibration", ("shop",), {"images": [IMAGE], "labels": ["a"], **CALIBRATION}),
     ("start_calibration", ("shop",), {"embeddings": [[1.0]], "labels": ["a"]}),

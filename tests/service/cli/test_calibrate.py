@@ -1,4 +1,4 @@
-"""`vicinal calibrate`: which pipeline and which queries it calibrates with, groups and coarse labels."""
+"""`vicinal calibrate`: which pipeline and which queries it calibrates with, and groups."""
 
 from __future__ import annotations
 
