@@ -91,13 +91,10 @@ GENERATED = "by `client/generate.py`"
 MOST_MODULES = 15
 # Lines of Python that are shipped, but for what is generated, and lines of tests. A change may lower them,
 # and never raises them.
-BUDGET = {"shipped": 73282, "tests": 64853}
+BUDGET = {"shipped": 73282, "tests": 64850}
 MOST_LINES = 2500
 # Folders with more, until they are made lighter.
 LARGE_FOLDERS = {
-    "client/src/vicinal_client",
-    "indexer/engines",
-    "indexer/jobs",
     "indexer/sources",
     "service",
     "service/answering",
@@ -229,7 +226,7 @@ def test_lines_stay_within_the_budget() -> None:
 
 def test_no_folder_is_large_but_by_name() -> None:
     lines = lines_by_folder(*PACKAGES, "client")
-    assert {folder for folder, n in lines.items() if n > MOST_LINES} - LARGE_FOLDERS == set()
+    assert {folder for folder, n in lines.items() if n > MOST_LINES} == LARGE_FOLDERS
 
 
 def test_the_client_imports_httpx_and_pydantic_alone() -> None:
