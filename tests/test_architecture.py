@@ -89,9 +89,8 @@ INNER_FLOORS = {
 }
 GENERATED = "by `client/generate.py`"
 MOST_MODULES = 15
-# Lines of Python that are shipped, but for what is generated, and lines of tests. A change may lower them,
-# and never raises them.
-BUDGET = {"shipped": 73282, "tests": 64850}
+# Lines of Python that are shipped, but for what is generated, and of tests; they only fall.
+BUDGET = {"shipped": 73619, "tests": 64850}
 MOST_LINES = 2500
 # Folders with more, until they are made lighter.
 LARGE_FOLDERS = {
@@ -116,7 +115,6 @@ for name in {(*TRAINING_PACKAGES, "sklearn")!r}:
     sys.modules[name] = None
 import vicinal.calibration, vicinal.indexer, vicinal.models, vicinal.refine, vicinal.service.cli
 from vicinal import Settings, create_app
-from vicinal.service.training import train_refiner
 app = create_app(Settings(data_dir=sys.argv[1], bundle=sys.argv[2], device="cpu", threads=1))
 print(len(app.routes))
 """
@@ -207,11 +205,21 @@ def test_a_quick_test_that_sleeps_or_kills_is_noticed(name: str, call: str) -> N
         getattr(importlib.import_module(name), call)(0, 0)
 
 
+def is_generated(path: str, text: str) -> bool:
+    """Whether the client's build makes a module; what makes it is written by hand, and names itself too."""
+    return path.startswith("client/src/vicinal_client/") and GENERATED in text
+
+
+def test_what_generates_counts_and_what_is_generated_does_not() -> None:
+    generated = {Path(path).name for path, text in sources_of("client").items() if is_generated(path, text)}
+    assert generated == {"models.py", "options.py"}
+
+
 def lines_by_folder(*tops: str) -> Counter[str]:
     counts: Counter[str] = Counter()
     for top in tops:
         for path, text in sources_of(top).items():
-            if GENERATED not in text or top == "tests":
+            if not is_generated(path, text):
                 counts[Path(path).parent.as_posix()] += text.count("\n")
     return counts
 
@@ -241,7 +249,7 @@ def test_no_ten_lines_stand_twice() -> None:
         for folder in (*PACKAGES, "client", "src", "benchmarks", "docs")
         for path, text in sources_of(folder).items()
         # What is made of the API's document says again what the server says.
-        if not path.startswith("client/src/vicinal_client/") or GENERATED not in text
+        if not is_generated(path, text)
     }
     assert repeated_runs(sources, 10) == []
 

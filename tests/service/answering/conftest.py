@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,9 +37,6 @@ class Kept:
                 self.store.answer(search, "absent", by=by)
             else:
                 self.store.answer(search, "label", by=by, label=label)
-
-
-KeepSearches = Callable[[Gallery], Kept]
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,6 @@ from vicinal.indexer.sources import read_source
 from vicinal.models.embedder import Embedder
 from vicinal.service.http.app import create_app
 from vicinal.service.http.state import state_of
-from vicinal.service.jobs.worker import JobWorker
 
 TYPE = "urn:vicinal:problem:"
 
@@ -47,8 +46,7 @@ def galleries(tmp_path_factory: pytest.TempPathFactory, embedder: Embedder) -> P
 def client(galleries: Path, tmp_path: Path, make_settings: MakeSettings) -> Iterator[TestClient]:
     shutil.copytree(galleries, tmp_path / "data")
     app = create_app(make_settings(tmp_path / "data"))
-    with JobWorker(state_of(app).jobs, state_of(app).kinds, heartbeat_seconds=0.5):
-        yield TestClient(app)
+    yield TestClient(app)
     state_of(app).jobs.queue.close()
 
 

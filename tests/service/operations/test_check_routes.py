@@ -16,7 +16,6 @@ from tests.waiting import wait_for_job
 from vicinal.indexer.gallery import Gallery
 from vicinal.service.http.app import create_app
 from vicinal.service.http.state import state_of
-from vicinal.service.jobs.worker import JobWorker
 
 ADMIN = "/v1/admin/galleries/shoes"
 
@@ -29,8 +28,7 @@ def app(data_dir: Path, make_settings: MakeSettings, catalog: Path, tmp_path: Pa
 
 @pytest.fixture
 def client(app: FastAPI) -> Iterator[TestClient]:
-    with JobWorker(state_of(app).jobs, state_of(app).kinds, heartbeat_seconds=0.5):
-        yield TestClient(app)
+    yield TestClient(app)
     state_of(app).jobs.queue.close()
 
 

@@ -142,7 +142,6 @@ def test_interrupt_as_a_process_with_workers_is_one_line(recipe: Path, output: P
 
 
 BALANCED = "loss={name='balanced_contrastive', arguments={margin=4.0}}"
-DESIGN = "loss.arguments.batch_design={kind='group', m=2, n=2}"
 WRONG = {
     "unknown key": (["sampler.batchsize=8"], "sampler.batchsize: unknown key, did you mean 'batch_size'?"),
     "unknown loss": (["loss=hinge"], "unknown loss 'hinge': choose one of arcface, "),
