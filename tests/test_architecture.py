@@ -90,7 +90,7 @@ INNER_FLOORS = {
 GENERATED = "by `client/generate.py`"
 MOST_MODULES = 15
 # Lines of Python that are shipped, but for what is generated, and of tests; they only fall.
-BUDGET = {"shipped": 73619, "tests": 64850}
+BUDGET = {"shipped": 73607, "tests": 64850}
 MOST_LINES = 2500
 # Folders with more, until they are made lighter.
 LARGE_FOLDERS = {
@@ -206,7 +206,7 @@ def test_a_quick_test_that_sleeps_or_kills_is_noticed(name: str, call: str) -> N
 
 
 def is_generated(path: str, text: str) -> bool:
-    """Whether the client's build makes a module; what makes it is written by hand, and names itself too."""
+    """Tell if the client's build makes a module; what makes it is written by hand, and names itself too."""
     return path.startswith("client/src/vicinal_client/") and GENERATED in text
 
 

@@ -91,18 +91,6 @@ class Outcomes:
         """Join the answers of several searches, in their order."""
         return cls(*(np.concatenate([getattr(one, field.name) for one in parts]) for field in fields(cls)))
 
-    def of_classes(self, classes: Ints) -> Outcomes:
-        """Answers to the queries of some classes."""
-        known, absent = (np.isin(one, classes) for one in (self.mate_classes, self.other_classes))
-        return Outcomes(
-            self.mates[known],
-            self.mate_classes[known],
-            self.precisions[known],
-            self.hits[known],
-            self.others[absent],
-            self.other_classes[absent],
-        )
-
     @property
     def codes(self) -> tuple[Ints, Ints]:
         """Classes of the queries with a mate and of those without, by numbers that they share."""
