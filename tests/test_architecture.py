@@ -248,7 +248,6 @@ def test_no_ten_lines_stand_twice() -> None:
         path: text
         for folder in (*PACKAGES, "client", "src", "benchmarks", "docs")
         for path, text in sources_of(folder).items()
-        # What is made of the API's document says again what the server says.
         if not is_generated(path, text)
     }
     assert repeated_runs(sources, 10) == []

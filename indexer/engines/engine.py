@@ -22,8 +22,7 @@ logger = logging.getLogger(__name__)
 ENGINE: Literal["milvus"] = "milvus"
 _OVER_A_TABLE = (
     "no gallery lies over the table of an engine any more: decide the engine's own results by "
-    "calibrate_threshold (docs/python.md), or export the table to Parquet and run "
-    "`vicinal index FILE --space NAME`"
+    "calibrate_threshold (docs/python.md), or export the table to Parquet and index that"
 )
 # What to do instead, by the index that a version was made with.
 _GONE = {

@@ -341,7 +341,8 @@ class _Actors:
 
         # Where an error has ended the cluster before, asking for it would start another.
         if ray.is_initialized():
-            if closing := [slot.actor.close.remote() for slot in self._ready]:
+            opening = [slot for slot, block in self._at_work.values() if block is None]
+            if closing := [slot.actor.close.remote() for slot in (*self._ready, *opening)]:
                 ray.wait(closing, num_returns=len(closing), timeout=_CONNECT_SECONDS)
             for slot in self.slots:
                 _kill(slot.actor)

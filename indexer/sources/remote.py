@@ -110,7 +110,7 @@ def refuse_table(address: str) -> None:
     if address.lower().startswith(_DATABASES):
         raise SourceError(
             "tables of databases are not read: export this one to a .parquet file with the columns id and "
-            "embedding, and run `vicinal index FILE --space NAME`"
+            "embedding, and index that as embeddings of a space"
         )
 
 
@@ -165,7 +165,7 @@ def list_bucket(address: str, access: SourceAccess) -> Iterator[tuple[str, Remot
 
 def _require_bucket(file: RemoteFile) -> None:
     if file.scheme in _WEB:
-        raise SourceError(f"'{file}' is on the web: fetch it with img2dataset, then `vicinal index SHARDS`")
+        raise SourceError(f"'{file}' is on the web: fetch it with img2dataset, and index its shards")
     if file.scheme not in _BUCKETS:
         known = ", ".join(f"{one}://" for one in _BUCKETS)
         raise SourceError(f"'{file}' is none of the addresses that are read, {known}")

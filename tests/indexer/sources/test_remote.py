@@ -41,8 +41,8 @@ def test_a_path_is_no_address(tmp_path: Path, path: str) -> None:
     ("address", "reason"),
     [
         ("file:///etc/passwd", "is none of the addresses that are read, s3://"),
-        ("HTTP://a.example/1.jpg", "fetch it with img2dataset, then `vicinal index SHARDS`"),
-        ("https://a.example/1.jpg", "fetch it with img2dataset, then `vicinal index SHARDS`"),
+        ("HTTP://a.example/1.jpg", "fetch it with img2dataset, and index its shards"),
+        ("https://a.example/1.jpg", "fetch it with img2dataset, and index its shards"),
     ],
 )
 def test_a_row_with_another_address_fails_alone(tmp_path: Path, address: str, reason: str) -> None:

@@ -21,7 +21,7 @@ from vicinal.indexer.storage.home.laying import NotFetchedError
 from vicinal.indexer.storage.home.leases import Leases
 from vicinal.indexer.storage.home.mirror import Mirror
 
-N_COURSES, N_REQUESTS = 120, 15
+N_COURSES, N_REQUESTS = 200, 15
 
 
 def play(folder: Path, seed: int) -> tuple[Course, Journal]:
