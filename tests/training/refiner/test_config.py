@@ -77,12 +77,6 @@ def test_options_that_cannot_work_are_refused(options: dict[str, Any]) -> None:
         RefinerConfig(**options)
 
 
-def test_without_a_recipe_a_gated_refiner_with_a_level_is_cross_fitted() -> None:
-    recipe = RefinerRecipe.load(None)
-    assert recipe.validation.folds == 5
-    assert (recipe.objective, recipe.refiner.form, recipe.refiner.level) == ("search", "gated", True)
-
-
 def test_the_recipes_of_the_documentation_can_be_read(tmp_path: Path) -> None:
     page = (Path(__file__).resolve().parents[3] / "docs" / "refiner.md").read_text(encoding="utf-8")
     recipes = []
