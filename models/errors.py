@@ -18,7 +18,6 @@ ModelsError
 ├── DatasetError (ValueError)        a data set is incomplete or mislabelled
 ├── EvaluationError (ValueError)     embeddings, labels or ground truth that cannot be measured
 ├── TrainingStoppedError             a training run was asked to stop before its end
-├── LostProcessError (RuntimeError)  a process that trains with this one has ended
 └── MissingPackageError (ImportError)  an optional package is needed; `.extra` names what to install
 """
 
@@ -29,7 +28,7 @@ from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, requires
 from typing import ClassVar
 
-from vicinal.calibration.advice import AdvisedError, advise
+from vicinal.calibration.advice import AdvisedError
 
 IMAGE_HINT = (
     "a picture is a path, the bytes of an image file, or a PIL image such as PIL.Image.fromarray(array)"
@@ -131,17 +130,6 @@ class TrainingStoppedError(ModelsError):
     def __init__(self, step: int, n_steps: int, how_to_resume: str = "resume it from its checkpoint") -> None:
         super().__init__(f"training stopped at step {step:,} of {n_steps:,}: {how_to_resume}")
         self.step, self.n_steps = step, n_steps
-
-
-class LostProcessError(ModelsError, RuntimeError):
-    """A process that trains with this one can no longer be reached."""
-
-    def __init__(self, rank: int, count: int, reason: str) -> None:
-        super().__init__(
-            f"training process {rank} of 0 to {count - 1} lost another one, which has ended or is away: "
-            "see what that one said, ",
-            advise("then go on with {resume} ({reason})", reason=reason),
-        )
 
 
 def in_one_line(error: BaseException) -> str:

@@ -38,7 +38,6 @@ PROBLEMS: dict[type[Exception], tuple[int, str]] = {
     models.DatasetError: (422, "dataset-unusable"),
     models.EvaluationError: (422, "evaluation-impossible"),
     models.TrainingStoppedError: (409, "training-stopped"),
-    models.LostProcessError: (500, "training-process-lost"),
     models.MissingPackageError: (501, "package-missing"),
     service.BodyTooLargeError: (413, "body-too-large"),
     service.BodyTooSlowError: (408, "too-slow"),

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from vicinal.training.evaluation.measurement import measure_test, read_embeddings
     from vicinal.training.evaluation.metrics import scikit_metrics
     from vicinal.training.evaluation.report import EvaluationSettings, evaluate
-    from vicinal.training.execution.processes import Processes, joined_processes
     from vicinal.training.export.backbone import HeadConfig, export_backbone
     from vicinal.training.export.choice import give_form
     from vicinal.training.export.hub_model import HUB_MODELS, bundle_from_hub, hub_model
@@ -48,7 +47,6 @@ _PLACES = {
     "evaluation.measurement": ("measure_test", "read_embeddings"),
     "evaluation.metrics": ("scikit_metrics",),
     "evaluation.report": ("EvaluationSettings", "evaluate"),
-    "execution.processes": ("Processes", "joined_processes"),
     "export.backbone": ("HeadConfig", "export_backbone"),
     "export.choice": ("give_form",),
     "export.hub_model": ("HUB_MODELS", "bundle_from_hub", "hub_model"),

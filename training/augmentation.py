@@ -23,7 +23,6 @@ from vicinal.models.errors import DatasetError
 from vicinal.training.config import AugmentationConfig, TrainingConfig
 from vicinal.training.datasets import LabelledImages
 from vicinal.training.datasets.stored_pixels import StoredPixels
-from vicinal.training.execution.processes import ALONE, Processes
 from vicinal.training.samplers import Batches
 
 # Step, place in the batch, position of the image.
@@ -42,15 +41,14 @@ def training_batches(
     drawn: Dataset[tuple[Tensor, int]] | None = None,
     first_step: int = 0,
     pin_memory: bool = False,
-    processes: Processes = ALONE,
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Augmented batches of a run, the same for any number of workers and processes, from whichever step on.
+    """Augmented batches of a run, the same for any number of workers, from whichever step on.
 
     Each is (b, 3, S, S) float32 standardized pixels and (b,) int64 labels. `drawn` says what a drawn image
     (step, place in the batch, position) becomes instead of its augmented pixels; batches of steps before
     `first_step` are drawn, but not loaded.
     """
-    draws = _draws(drawn_batches(images, config), first_step, processes)
+    draws = _draws(drawn_batches(images, config), first_step)
     if drawn is None and isinstance(images.pixels, StoredPixels) and not config.workers:
         draws = _expected(draws, images.pixels)
     loader: DataLoader[tuple[Tensor, int]] = DataLoader(
@@ -149,11 +147,10 @@ def augmentation(preprocessing: Preprocessing, config: AugmentationConfig) -> nn
     return v2.Compose(steps)
 
 
-def _draws(batches: Batches, first_step: int, processes: Processes) -> Iterator[list[Draw]]:
-    """A process's part of the batches with the step and the place of each image, from a step on."""
+def _draws(batches: Batches, first_step: int) -> Iterator[list[Draw]]:
+    """The batches with the step and the place of each image, from a step on."""
     for step, batch in islice(enumerate(batches), first_step, None):
-        draws = [(step, place, position) for place, position in enumerate(batch)]
-        yield draws[processes.part(len(batch))]
+        yield [(step, place, position) for place, position in enumerate(batch)]
 
 
 def _expected(draws: Iterator[list[Draw]], pixels: StoredPixels) -> Iterator[list[Draw]]:

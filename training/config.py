@@ -84,8 +84,7 @@ class TrainingConfig(Frozen):
             others less than before. Needs a C++ compiler, on a GPU Triton.
         cache_bytes: Most bytes of decoded images that each training process holds; what does not fit is
             decoded whenever it is drawn, ahead of its use. The result is the same.
-        workers: Processes that augment for each one that trains; 0 does it in the training process. The
-            result is the same.
+        workers: Processes that augment; 0 does it in the training process. The result is the same.
         seed: Seed of weights, held-out classes, batches and augmentation.
         start_from: `weights.pt` of an earlier run of the same network; None starts as `backbone` says.
         tests: What the finished bundle is measured on; reported in it, never used to choose anything.

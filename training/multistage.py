@@ -3,7 +3,7 @@
 Patel et al., "Recall@k Surrogate Loss with Large Batches and Similarity Mixup" (RSK, CVPR 2022), section 4.2.
 A metric-learning loss needs the embeddings of the whole batch, but not the activations: pass 1 embeds chunk
 by chunk without a graph, the loss gives a gradient for every embedding, and pass 2 embeds each chunk again
-with a graph and sends that gradient through it. Processes that train together have a part of the batch each.
+with a graph and sends that gradient through it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 
 from vicinal.training.execution.device import random_states, set_random_states
-from vicinal.training.execution.processes import ALONE, Processes
 
 Context = Callable[[], AbstractContextManager[object]]
 
@@ -28,7 +27,6 @@ def multistage_backward(
     *,
     chunk_size: int,
     autocast: Context = nullcontext,
-    processes: Processes = ALONE,
 ) -> Tensor:
     """Accumulate the gradients of a batch's loss in the parameters of network and loss; gives it, detached.
 
@@ -36,12 +34,9 @@ def multistage_backward(
     its chunks with their graphs, concatenating, and back-propagating once: dropout and other random layers
     draw the same in both passes, and batch-norm statistics are updated once.
 
-    With several processes, the network's gradients are those of the process's own part; their sum over the
-    processes is that of the batch. The loss's own parameters get the gradient of the batch in all of them.
-
-    `images` are (m, 3, S, S) on any device, the process's part of the batch, of which chunks are moved to the
-    network's device, channels last; `labels`, (n,) of the whole batch, are there. The network maps to (b, d),
-    and the loss `loss(embeddings (n, d) float32, labels)` to a scalar.
+    `images` are (n, 3, S, S) on any device, of which chunks are moved to the network's device, channels last;
+    `labels`, (n,), are there. The network maps to (b, d), the loss is `loss(embeddings, labels)` of
+    (n, d) float32, a scalar.
     """
     if chunk_size < 1:
         raise ValueError(f"chunk_size is {chunk_size}, expected at least 1")
@@ -60,27 +55,26 @@ def multistage_backward(
         return embedded.float()
 
     states, parts = [], []
-    with processes.own_draws(device), torch.set_grad_enabled(not is_staged):
+    with torch.set_grad_enabled(not is_staged):
         for chunk in chunks:
             states.append(random_states(device))
             parts.append(embed(chunk))
     own = torch.cat(parts) if is_staged else parts[0]
-    embeddings = processes.gather(own, len(labels)).requires_grad_()
+    embeddings = own.detach().requires_grad_()
     loss = loss_function(embeddings, labels)
     loss.backward()
     learns = any(parameter.requires_grad for parameter in network.parameters())
     if embeddings.grad is None or not learns:
         return loss.detach()
-    gradient = embeddings.grad[processes.part(len(labels))]
     if not is_staged:
-        own.backward(gradient)
+        own.backward(embeddings.grad)
         return loss.detach()
     with torch.no_grad():
         for buffer, before in zip(network.buffers(), buffers, strict=True):
             buffer.copy_(before)
     # Afterwards the next batch draws as pass 1 and the loss left it.
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        for chunk, state, part in zip(chunks, states, gradient.split(chunk_size), strict=True):
+        for chunk, state, part in zip(chunks, states, embeddings.grad.split(chunk_size), strict=True):
             set_random_states(state, device)
             embed(chunk).backward(part)
     return loss.detach()

@@ -23,7 +23,6 @@ from vicinal.training.checkpoint import CHECKPOINT_FILE
 from vicinal.training.config import TrainingConfig
 from vicinal.training.datasets import list_images
 from vicinal.training.evaluation.measurement import manifest_metrics
-from vicinal.training.execution.processes import ALONE, Processes
 from vicinal.training.export.choice import give_form
 from vicinal.training.export.network import export_network
 from vicinal.training.export.sample import Sample
@@ -69,16 +68,15 @@ def run_recipe(
     start: Start = "new",
     device: str = "auto",
     observer: TrainingObserver | None = None,
-    processes: Processes = ALONE,
 ) -> ModelBundle:
     """Train, export, measure on the recipe's tests, and write the model card.
 
-    Of several processes the first one does this; the others run the trainer alone. Log, curves, checkpoint
-    and `weights.pt` (for a recipe that starts from it) are kept beside the bundle in `output`, maps of a
-    frozen front only until it is there. `new` refuses a directory that holds a run, `resume` goes on from its
-    checkpoint, `overwrite` deletes it first. The device is `auto`, `cpu`, `cuda` or `cuda:<number>`.
+    Log, curves, checkpoint and `weights.pt` (for a recipe that starts from it) are kept beside the bundle in
+    `output`, maps of a frozen front only until it is there. `new` refuses a directory that holds a run,
+    `resume` goes on from its checkpoint, `overwrite` deletes it first. The device is `auto`, `cpu`, `cuda` or
+    `cuda:<number>`.
     """
-    trainer = Trainer(recipe.config, folder=output, device=device, observer=observer, processes=processes)
+    trainer = Trainer(recipe.config, folder=output, device=device, observer=observer)
     _prepare(output, start)
     result = trainer.run(resume=start == "resume")
     torch.save(result.network.state_dict(), output / "weights.pt")

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from vicinal.calibration.arrays import FloatArray, Indices, Mask
 from vicinal.models.errors import ConfigError, TrainingStoppedError
 from vicinal.training.augmentation import drawn_batches, stored_size, training_batches
-from vicinal.training.backbones.backbone import BATCH_NORMS, EmbeddingNetwork, build_network, build_projector
+from vicinal.training.backbones.backbone import EmbeddingNetwork, build_network, build_projector
 from vicinal.training.backbones.front_maps import (
     DrawnMaps,
     EarlierMaps,
@@ -39,7 +39,6 @@ from vicinal.training.datasets import LabelledImages, list_images, load_datasets
 from vicinal.training.datasets.stored_pixels import PixelStore, StoredPixels
 from vicinal.training.evaluation import map_at_r_by_halves
 from vicinal.training.execution.device import MixedPrecision, choose_device, compiled, require_compiler
-from vicinal.training.execution.processes import ALONE, Processes
 from vicinal.training.log import TrainingLog
 from vicinal.training.loop import TrainingState, copied, finite
 from vicinal.training.losses.base import MetricLoss
@@ -99,10 +98,9 @@ class _Images:
 class Trainer:
     """Trains one network as a configuration says, on `auto`, `cpu`, `cuda` or `cuda:<number>`.
 
-    Log, curves and checkpoint go into the folder, written by the first of the processes alone; None writes
-    nothing. Of images that went through the frozen part before, with the same views, `earlier` has the maps.
-    Weights of other runs from the same first ones, `averaged`, are averaged with the best ones of this run:
-    Wortsman et al., "Model soups", ICML 2022.
+    Log, curves and checkpoint go into the folder; None writes nothing. Of images that went through the frozen
+    part before, with the same views, `earlier` has the maps. Weights of other runs from the same first ones,
+    `averaged`, are averaged with the best ones of this run: Wortsman et al., "Model soups", ICML 2022.
     """
 
     def __init__(
@@ -112,23 +110,15 @@ class Trainer:
         folder: Path | None = None,
         device: str = "auto",
         observer: TrainingObserver | None = None,
-        processes: Processes = ALONE,
         earlier: EarlierMaps = no_earlier_maps,
         averaged: Sequence[Mapping[str, Tensor]] = (),
     ) -> None:
         self.config = config
         self.earlier, self.averaged = earlier, averaged
         self.folder = folder
-        self.processes = processes
-        self.device = choose_device(device, processes.local_rank)
+        self.device = choose_device(device)
         self.observer = observer or TrainingObserver()
         self.precision = MixedPrecision(config.precision, self.device)
-        n_images = config.sampler.batch_size
-        if n_images < processes.count:
-            raise ConfigError(
-                f"a batch of {n_images} images is too small for {processes.count} processes: "
-                "raise the sampler's batch_size, or start fewer processes"
-            )
         # A wrong name or argument is told before images are decoded for an hour.
         _build_loss(config, 8, [config.sampler.smallest_class] * config.sampler.batch_size)
 
@@ -148,25 +138,20 @@ class Trainer:
         with ExitStack() as stack:
             images = self._load_images(network, stack)
             # A run that was killed while its images went through the front has no checkpoint yet.
-            goes_on = self.processes.from_first(
-                lambda: resume and (config.backbone.frozen_stages == 0 or self._checkpoint.is_file())
-            )
-            if goes_on and self.processes.is_first:
+            goes_on = resume and (config.backbone.frozen_stages == 0 or self._checkpoint.is_file())
+            if goes_on:
                 check_checkpoint(self._checkpoint, images.identity)
-            with self.processes.in_turn():
-                images = self._cut(network, images, stack)
+            images = self._cut(network, images, stack)
             planned = config.optimizer.steps
-            steps = self.processes.from_first(lambda: self.observer.on_ready(planned))
+            steps = self.observer.on_ready(planned)
             if steps != planned:
                 self.config = config.with_steps(steps)
             notice = self.precision.fit(images.network, network, config.preprocessing.input_size)
             if notice:
                 self.observer.on_notice(notice)
             state = self._new_state(network, images)
-            if goes_on and self.processes.is_first:
+            if goes_on:
                 load_checkpoint(self._checkpoint, state, images.identity)
-            if self.processes.count > 1:
-                state.load_state_dict(self.processes.from_first(state.state_dict))
             self._optimize(state, images)
             share, map_at_r = self._keep_best(state, images)
         return TrainingResult(network.eval(), state.records, state.best, images.training, share, map_at_r)
@@ -199,11 +184,6 @@ class Trainer:
                 f"{len(left_out)} classes have fewer than {smallest} images and are left out: {named}{more}"
             )
         identity = identity_of(config, images)
-        if self.processes.any(self.processes.from_first(lambda: identity) != identity):
-            raise ConfigError(
-                "the processes do not have the same recipe and images, "
-                f"{identity['n_images']:,} in process {self.processes.rank}: give all of them the same"
-            )
         if isinstance(images.pixels, StoredPixels):
             stack.callback(images.pixels.store.close)
             self._keep(images.pixels.store, np.concatenate([training.positions, validation.positions]))
@@ -261,8 +241,7 @@ class Trainer:
     def _optimize(self, state: State, images: _Images) -> None:
         config, steps = self.config, self.config.optimizer.steps
         network = compiled(images.network) if config.compile else images.network
-        writes = self.folder if self.processes.is_first else None
-        log = TrainingLog(writes, first_step=state.step) if writes else None
+        log = TrainingLog(self.folder, first_step=state.step) if self.folder else None
         maps, class_ids = images.maps, images.training.class_ids
         batches = training_batches(
             images.training,
@@ -270,7 +249,6 @@ class Trainer:
             drawn=DrawnMaps(maps, class_ids, config.seed) if maps else None,
             first_step=state.step,
             pin_memory=self.device.type == "cuda",
-            processes=self.processes,
         )
         self.observer.on_start()
         for loss in state.looks(
@@ -300,7 +278,7 @@ class Trainer:
             best = f"MAP@R was best at step {state.best.step:,}"
             self.observer.on_notice(f"stopped early at step {state.step:,}: {best}")
             return True
-        if state.step < steps and self.processes.any(self.observer.should_stop()):
+        if state.step < steps and self.observer.should_stop():
             self._save(state, images)
             raise TrainingStoppedError(state.step, steps)
         return False
@@ -319,34 +297,18 @@ class Trainer:
         multistage_backward(
             trained,
             inputs,
-            self.processes.gather(labels, self.processes.total(len(labels))).to(self.device),
+            labels.to(self.device),
             scaled_loss,
             chunk_size=self.config.sampler.chunk_size or len(inputs),
             autocast=self.precision.autocast,
-            processes=self.processes,
         )
-        self._unite(trained, state.beside["loss"])
         return losses[0]
-
-    def _unite(self, trained: nn.Module, loss: nn.Module) -> None:
-        """Give all processes the gradient of the batch, and the same running statistics."""
-        own = [one.grad for one in loss.parameters() if one.grad is not None]
-        if not self.processes.is_first:
-            # Each process has the whole of them; the first one's count.
-            for gradient in own:
-                gradient.zero_()
-        self.processes.add_up([*own, *(one.grad for one in trained.parameters() if one.grad is not None)])
-        # Means and variances of the batch norms that learn them.
-        norms = [one for one in trained.modules() if isinstance(one, BATCH_NORMS) and one.training]
-        self.processes.average([one for norm in norms for one in norm.buffers() if one.is_floating_point()])
 
     def _validate(self, state: State, images: _Images, loss: float) -> None:
         finite(loss, state.step, "set precision to 'float32'", ConfigError)
         trained_by = state.beside["loss"]
         distance = trained_by.distance if isinstance(trained_by, MetricLoss) else "cosine"
-        hit_rate, map_at_r = self.processes.from_first(
-            lambda: validate(images.validation, lambda: images.embed(self.config), distance)
-        )
+        hit_rate, map_at_r = validate(images.validation, lambda: images.embed(self.config), distance)
         state.add(StepRecord(state.step, loss, hit_rate, map_at_r, state.seconds))
 
     def _keep_best(self, state: State, images: _Images) -> tuple[float, float]:
@@ -357,10 +319,8 @@ class Trainer:
         share = 1.0 if wanted is False else wanted
         if wanted is not False:
             if wanted is True:
-                share, map_at_r = self.processes.from_first(
-                    lambda: best_between(
-                        state.start_weights, weights, lambda tried: self._map_at_r(state, images, tried)
-                    )
+                share, map_at_r = best_between(
+                    state.start_weights, weights, lambda tried: self._map_at_r(state, images, tried)
                 )
             weights = between(state.start_weights, weights, share)
             self.observer.on_notice(
@@ -377,7 +337,7 @@ class Trainer:
         return map_at_r_by_halves(images.embed(self.config), images.validation.labels, beside)
 
     def _save(self, state: State, images: _Images) -> None:
-        if self.folder is not None and self.processes.is_first:
+        if self.folder is not None:
             save_checkpoint(self._checkpoint, state, images.identity)
 
     def _has_stopped_improving(self, state: State) -> bool:

@@ -57,11 +57,8 @@ class MixedPrecision:
         return torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32)
 
 
-def choose_device(name: str, local_rank: int | None = None) -> torch.device:
-    """The torch device of `auto`, the GPU where there is one, `cpu`, `cuda` or `cuda:<number>`.
-
-    A process that trains together with others on this machine takes the GPU of its `local_rank`.
-    """
+def choose_device(name: str) -> torch.device:
+    """The torch device of `auto`, the GPU where there is one, `cpu`, `cuda` or `cuda:<number>`."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
@@ -70,14 +67,10 @@ def choose_device(name: str, local_rank: int | None = None) -> torch.device:
         raise ConfigError(f"unknown device '{name}': use auto, cpu, cuda or cuda:<number>") from error
     if device.type not in ("cpu", "cuda"):
         raise ConfigError(f"device '{name}' cannot be trained on: use auto, cpu, cuda or cuda:<number>")
-    if device.type == "cuda" and local_rank is not None:
-        if ":" in name:
-            raise ConfigError(f"device '{name}' is one GPU, but each process takes its own: use auto or cuda")
-        device = torch.device("cuda", local_rank)
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise ConfigError(
             f"device '{device}' was asked for, but torch sees {torch.cuda.device_count()} GPUs: "
-            "use cpu, start fewer processes, or install a torch with CUDA"
+            "use cpu, or install a torch with CUDA"
         )
     return device
 

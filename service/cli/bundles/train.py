@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import signal
-import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +17,6 @@ from vicinal.service.errors import RequestError
 
 if TYPE_CHECKING:
     from vicinal.service.cli.bundles.watcher import TrainingWatcher
-    from vicinal.service.training import Processes
 
 DataRootOption = Annotated[
     Path | None, typer.Option(help="Folder that relative data set paths start from; here by default.")
@@ -31,7 +29,6 @@ SetOption = Annotated[
 ]
 ResumeOption = Annotated[bool, typer.Option("--resume", help="Go on with the run in --output.")]
 OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Delete the run in --output first.")]
-_SECONDS_AFTER_THE_FIRST = 2.0
 
 
 def train(
@@ -43,35 +40,24 @@ def train(
     resume: ResumeOption = False,
     overwrite: OverwriteOption = False,
 ) -> None:
-    """Train an embedding and export it as a bundle; curve, log and checkpoint lie beside it.
-
-    On several GPUs: torchrun --nproc-per-node N -m vicinal train RECIPE -o BUNDLE
-    """
+    """Train an embedding and export it as a bundle; curve, log and checkpoint lie beside it."""
     start = run_start(resume=resume, overwrite=overwrite)
     from vicinal.models.errors import TrainingStoppedError
     from vicinal.service.training import require_train_extra
 
     require_train_extra("training")
-    from vicinal.service.cli.bundles.watcher import SilentWatcher, TrainingWatcher
-    from vicinal.service.training import Recipe, Trainer, joined_processes, run_recipe
+    from vicinal.service.cli.bundles.watcher import TrainingWatcher
+    from vicinal.service.training import Recipe, run_recipe
 
-    with joined_processes(device) as processes, _after_the_first(processes), warnings.catch_warnings():
+    with warnings.catch_warnings():
         # Lance, once it is imported, warns of workers that are forked; they never use it.
         warnings.filterwarnings("ignore", message="lance is not fork-safe")
         loaded = Recipe.load(recipe, data_root=data_root, settings=settings or ())
-        if not processes.is_first:
-            with _stopping_on_interrupt(SilentWatcher()) as silent:
-                Trainer(
-                    loaded.config, folder=output, device=device, observer=silent, processes=processes
-                ).run(resume=start == "resume")
-            return
         try:
             with progress_bar() as update, _stopping_on_interrupt(TrainingWatcher(update)) as watcher:
-                bundle = run_recipe(
-                    loaded, output, start=start, device=device, observer=watcher, processes=processes
-                )
+                bundle = run_recipe(loaded, output, start=start, device=device, observer=watcher)
         except TrainingStoppedError as error:
-            command = _resume_command(recipe, output, data_root, settings or [], device, processes.count)
+            command = _resume_command(recipe, output, data_root, settings or [], device)
             raise TrainingStoppedError(error.step, error.n_steps, f"go on with `{command}`") from error
     say(f"Bundle {bundle.name} {bundle.fingerprint} in {output}")
     for test, metrics in bundle.manifest.metrics.items():
@@ -88,29 +74,10 @@ def _stopping_on_interrupt(watcher: TrainingWatcher) -> Iterator[TrainingWatcher
         signal.signal(signal.SIGINT, before)
 
 
-@contextmanager
-def _after_the_first(processes: Processes) -> Iterator[None]:
-    """Leave it to the first process to say what ends them all."""
-    from vicinal.models.errors import TrainingStoppedError
-
-    try:
-        yield
-    except (TrainingStoppedError, KeyboardInterrupt) as error:
-        if processes.is_first:
-            raise
-        raise typer.Exit(2) from error
-    except Exception:
-        if not processes.is_first:
-            # If the first one fails of the same, torchrun ends this one meanwhile.
-            time.sleep(_SECONDS_AFTER_THE_FIRST)
-        raise
-
-
 def _resume_command(
-    recipe: Path, output: Path, data_root: Path | None, settings: list[str], device: str, n_processes: int
+    recipe: Path, output: Path, data_root: Path | None, settings: list[str], device: str
 ) -> str:
-    words = ["torchrun", "--nproc-per-node", str(n_processes), "-m"] if n_processes > 1 else []
-    words += ["vicinal", "train", str(recipe), "--output", str(output)]
+    words = ["vicinal", "train", str(recipe), "--output", str(output)]
     words += ["--data-root", str(data_root)] if data_root else []
     words += [word for setting in settings for word in ("--set", setting)]
     words += ["--device", device] if device != "auto" else []

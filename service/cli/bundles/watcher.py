@@ -6,7 +6,7 @@ import os
 import time
 from types import FrameType
 
-from vicinal.models.progress import OnProgress, no_progress
+from vicinal.models.progress import OnProgress
 from vicinal.service.cli.console import errors, say
 from vicinal.service.training import StepProgress, TrainingObserver
 
@@ -52,28 +52,8 @@ class TrainingWatcher(TrainingObserver):
         if self.is_interrupted or not self.is_stepping:
             raise KeyboardInterrupt
         self.is_interrupted = True
-        self.on_interrupt()
-
-    def on_interrupt(self) -> None:
-        """Say what Ctrl-C does."""
         # A console may be in the middle of a line here; a plain write cannot get in its way.
         os.write(2, b"\nStopping after this step; Ctrl-C again stops at once.\n")
-
-
-class SilentWatcher(TrainingWatcher):
-    """Shows nothing, of a process that trains beside the one that does."""
-
-    def __init__(self) -> None:
-        super().__init__(no_progress)
-
-    def on_step(self, progress: StepProgress) -> None:
-        """Read no loss, which may wait for a GPU."""
-
-    def on_notice(self, text: str) -> None:
-        """The first process says the same."""
-
-    def on_interrupt(self) -> None:
-        """The first process says the same."""
 
 
 def _note(progress: StepProgress) -> str:
