@@ -53,7 +53,6 @@ bench: $(VENV)/.dev ## every benchmark; results go to benchmarks/results, and wh
 	$(BIN)/python -m benchmarks.quality.rerank_settings --data $(DATA)
 	$(BIN)/python -m benchmarks.quality.protocol_search --data $(DATA)
 	$(BIN)/python -m benchmarks.quality.interval_coverage
-	$(BIN)/python -m benchmarks.quality.gallery_growth --data $(DATA)
 	$(BIN)/python -m benchmarks.common.baseline build/kept-results
 
 bench-peers: $(VENV)/.dev ## the same work by Vicinal and by what a user would take instead, in one run

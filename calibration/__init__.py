@@ -20,10 +20,8 @@ if TYPE_CHECKING:
         UnlabelledGalleryError,
         UnreachableTargetError,
     )
-    from vicinal.calibration.rates.gallery_growth import GalleryGrowth, fit_gallery_growth, independent_fpir
     from vicinal.calibration.rates.intervals import (
         RateInterval,
-        prediction_interval,
         rate_interval,
         ratio_interval,
     )
@@ -37,7 +35,6 @@ __all__ = [
     "CalibratedThreshold",
     "CalibrationError",
     "Drift",
-    "GalleryGrowth",
     "LabelCounts",
     "NotEnoughLabelsError",
     "NotEnoughTrialsError",
@@ -57,14 +54,11 @@ __all__ = [
     "check_promise",
     "choose_threshold",
     "cosine_margin",
-    "fit_gallery_growth",
-    "independent_fpir",
     "label_counts",
     "measure_drift",
     "operating_curve",
     "opis",
     "opis_floor",
-    "prediction_interval",
     "rate_interval",
     "ratio_interval",
 ]
@@ -75,8 +69,7 @@ _NAMES = {
     "drift": "Drift TopScoreCounts measure_drift",
     "errors": "CalibrationError NotEnoughLabelsError NotEnoughTrialsError OneLabelError "
     "UnlabelledGalleryError UnreachableTargetError",
-    "rates.gallery_growth": "GalleryGrowth fit_gallery_growth independent_fpir",
-    "rates.intervals": "RateInterval prediction_interval rate_interval ratio_interval",
+    "rates.intervals": "RateInterval rate_interval ratio_interval",
     "rates.label_counts": "LabelCounts label_counts",
     "rates.promise": "PromiseTest check_promise",
     "search_results": "CalibratedThreshold calibrate_threshold",

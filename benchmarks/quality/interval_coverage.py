@@ -26,9 +26,8 @@ from statistics import NormalDist
 import numpy as np
 
 from benchmarks.common.record import save_result
-from vicinal.calibration import LabelCounts, prediction_interval, rate_interval
+from vicinal.calibration import LabelCounts, rate_interval
 
-N_FURTHER = 10
 N_BOOTSTRAP = 500
 N_DIMENSIONS = 8
 NORMAL = NormalDist()
@@ -36,11 +35,10 @@ NORMAL = NormalDist()
 
 @dataclass(frozen=True)
 class Sample:
-    """One calibration: what was counted, the true rate, and what further labels showed."""
+    """One calibration: what was counted, and the true rate."""
 
     counts: LabelCounts
     truth: float
-    shown: float
 
 
 def draw_sizes(rng, n_labels: int, balanced: bool) -> np.ndarray:
@@ -54,52 +52,35 @@ def sample_rates(rng, n_labels: int, balanced: bool, rate: float, correlation: f
     """Labels whose rates are Beta distributed, at a fixed threshold."""
     m = 1.0 / correlation - 1.0
 
-    def draw(n: int) -> tuple[np.ndarray, np.ndarray]:
-        sizes = draw_sizes(rng, n, balanced)
-        # Without m each label has the event always or never.
-        own = rng.beta(rate * m, (1.0 - rate) * m, n) if m else rng.random(n) < rate
-        return rng.binomial(sizes, own), sizes
-
-    counts = LabelCounts(*draw(n_labels))
-    events, sizes = draw(N_FURTHER)
-    return Sample(counts, rate, events.sum() / sizes.sum())
+    sizes = draw_sizes(rng, n_labels, balanced)
+    # Without m each label has the event always or never.
+    own = rng.beta(rate * m, (1.0 - rate) * m, n_labels) if m else rng.random(n_labels) < rate
+    return Sample(LabelCounts(rng.binomial(sizes, own), sizes), rate)
 
 
 def sample_scores(rng, n_labels: int, balanced: bool, rate: float, correlation: float) -> Sample:
     """Normal scores around normal means of the labels; the lowest threshold that holds the rate."""
-
-    def draw(n: int) -> tuple[np.ndarray, np.ndarray]:
-        codes = np.repeat(np.arange(n), draw_sizes(rng, n, balanced))
-        means = np.sqrt(correlation) * rng.standard_normal(n)
-        return means[codes] + np.sqrt(1.0 - correlation) * rng.standard_normal(len(codes)), codes
-
-    scores, codes = draw(n_labels)
+    codes = np.repeat(np.arange(n_labels), draw_sizes(rng, n_labels, balanced))
+    means = np.sqrt(correlation) * rng.standard_normal(n_labels)
+    scores = means[codes] + np.sqrt(1.0 - correlation) * rng.standard_normal(len(codes))
     threshold = np.sort(scores)[len(scores) - 1 - int(rate * len(scores))]
     counts = LabelCounts.of(scores > threshold, codes)
-    return Sample(counts, 1.0 - NORMAL.cdf(threshold), float((draw(N_FURTHER)[0] > threshold).mean()))
+    return Sample(counts, 1.0 - NORMAL.cdf(threshold))
 
 
 def sample_pairs(rng, n_labels: int, balanced: bool, rate: float, correlation: float) -> Sample:
     """Normal scores of pairs of labels around the sum of both labels' effects; fixed threshold."""
-
-    def draw(n: int) -> LabelCounts:
-        effects = np.sqrt(1.0 / 2.0) * rng.standard_normal(n)
-        return count_pairs(rng, np.add.outer(effects, effects), balanced, correlation, 1.0 - rate)
-
-    return Sample(draw(n_labels), rate, draw(N_FURTHER).rate)
+    effects = np.sqrt(1.0 / 2.0) * rng.standard_normal(n_labels)
+    return Sample(count_pairs(rng, np.add.outer(effects, effects), balanced, correlation, 1.0 - rate), rate)
 
 
 def sample_likenesses(rng, n_labels: int, balanced: bool, rate: float, correlation: float) -> Sample:
     """The same around the scalar product of both labels' vectors."""
-
-    def draw(n: int) -> LabelCounts:
-        vectors = rng.standard_normal((n, N_DIMENSIONS))
-        likeness = vectors @ vectors.T / np.sqrt(N_DIMENSIONS)
-        return count_pairs(rng, likeness, balanced, correlation, 1.0 - rate)
-
+    vectors = rng.standard_normal((n_labels, N_DIMENSIONS))
+    likeness = vectors @ vectors.T / np.sqrt(N_DIMENSIONS)
     # Products of normal numbers are not normal: the true rate at this threshold is another.
     truth = likeness_rate(NORMAL.inv_cdf(1.0 - rate), correlation)
-    return Sample(draw(n_labels), truth, draw(N_FURTHER).rate)
+    return Sample(count_pairs(rng, likeness, balanced, correlation, 1.0 - rate), truth)
 
 
 @cache
@@ -153,7 +134,7 @@ WORLDS = {
 def run_cell(world: str, n_labels: int, balanced: bool, setting: tuple[float, float], n: int) -> dict:
     """Coverage and mean width of each interval in one world."""
     draw = WORLDS[world][0]
-    hits = {name: [] for name in ("trials", "labels", "model", "prediction")}
+    hits = {name: [] for name in ("trials", "labels", "model")}
     widths = {name: [] for name in hits}
     above = []
     for repetition in range(n):
@@ -161,14 +142,12 @@ def run_cell(world: str, n_labels: int, balanced: bool, setting: tuple[float, fl
         rng = np.random.default_rng([repetition, n_labels, balanced, *digits, list(WORLDS).index(world)])
         sample = draw(rng, n_labels, balanced, *setting)
         own = rate_interval(sample.counts)
-        further = prediction_interval(sample.counts, N_FURTHER)
-        for name, (low, high), truth in (
-            ("trials", over_trials(rng, sample.counts), sample.truth),
-            ("labels", over_labels(rng, sample.counts), sample.truth),
-            ("model", (own.low, own.high), sample.truth),
-            ("prediction", (further.low, further.high), sample.shown),
+        for name, (low, high) in (
+            ("trials", over_trials(rng, sample.counts)),
+            ("labels", over_labels(rng, sample.counts)),
+            ("model", (own.low, own.high)),
         ):
-            hits[name].append(low <= truth <= high)
+            hits[name].append(low <= sample.truth <= high)
             widths[name].append(high - low)
         above.append(sample.truth > own.high)
     return {
@@ -198,7 +177,7 @@ def main() -> None:
                 for setting in settings:
                     cells.append(run_cell(world, n_labels, balanced, setting, arguments.repetitions))
                     show(cells[-1])
-    result = {"repetitions": arguments.repetitions, "confidence": 0.95, "n_further_labels": N_FURTHER}
+    result = {"repetitions": arguments.repetitions, "confidence": 0.95}
     seconds = round(time.process_time() - started, 1)
     name = "_".join(["interval_coverage", *(() if "rates" in arguments.worlds else arguments.worlds)])
     print(save_result(name, {**result, "processor_seconds": seconds, "cells": cells}))

@@ -5,7 +5,7 @@ bootstrap over labels is far too short with few of them: with 5 labels its 95 % 
 64 to 84 % of all cases (`benchmarks/quality/interval_coverage.py`). The intervals here come from the
 posterior of the rate under a model of labels that differ (below). They cover it in 92 to 98 %, for 5 to 100
 labels, even and uneven. Rates of pairs of labels have an interval of their own, which covers it in 93 to 98 %
-for 10 to 30 labels. A prediction draws further labels from the posterior, a parametric bootstrap over labels.
+for 10 to 30 labels.
 
 One interval answers two questions, how far off the rate at a fixed threshold is, and what a threshold will
 show that was itself chosen on these trials so that at most k of them have the event. The rate at a threshold
@@ -63,7 +63,6 @@ from vicinal.calibration.rates.guarantees import safety_line
 from vicinal.calibration.rates.label_counts import LabelCounts
 
 _CONFIDENCE = 0.95
-_N_DRAWS = 4_000
 _N_RATIO_DRAWS = 20_000
 # Correlation within labels beyond which their rates follow no beta distribution closely enough.
 _MOST_ALIKE = 0.4
@@ -125,24 +124,6 @@ def ratio_interval(counts: LabelCounts) -> RateInterval:
     rates = rng.beta(rate * drawn + 0.5, (1.0 - rate) * drawn + 0.5)
     low, high = np.quantile(rates, _tails(_CONFIDENCE))
     return _around(rate, low, high, _CONFIDENCE)
-
-
-def prediction_interval(counts: LabelCounts, n_labels: int) -> RateInterval:
-    """Interval of the rate that a further set of m labels will show, each with as many trials as a present
-    one, at a fixed threshold or one that was chosen on these trials.
-    """
-    if n_labels < 1:
-        raise CalibrationError(f"n_labels is {n_labels}, a prediction needs at least 1")
-    rng = np.random.default_rng(0)
-    rates, rho = rate_posterior(counts).draw(rng, _N_DRAWS)
-    m = 1.0 / rho - 1.0
-    sizes = rng.choice(counts.trials, (_N_DRAWS, n_labels))
-    own = rng.beta((rates * m)[:, None], ((1.0 - rates) * m)[:, None], sizes.shape)
-    shown = rng.binomial(sizes, own).sum(axis=1) / sizes.sum(axis=1)
-    # Where a trial stands under two labels, the effects of both add up in its rate.
-    shown = np.clip(rates + counts.labels_per_trial * (shown - rates), 0.0, 1.0)
-    low, high = np.quantile(shown, _tails(_CONFIDENCE))
-    return _around(counts.rate, low, high, _CONFIDENCE)
 
 
 def _tails(confidence: float) -> list[float]:
@@ -289,11 +270,6 @@ class RatePosterior:
             # Each value stands for what lies around it: half of its weight is below.
             below += np.interp(at, rates, weights.cumsum() - weights / 2.0, left=0.0, right=weights.sum())
         return at, below
-
-    def draw(self, rng: np.random.Generator, n: int) -> tuple[Floats, Floats]:
-        """Draws of mu and rho, (n,) each."""
-        cells = rng.choice(self.weights.size, n, p=self.weights.ravel())
-        return self.rates.ravel()[cells], np.broadcast_to(self.correlations, self.rates.shape).ravel()[cells]
 
 
 def rate_posterior(counts: LabelCounts) -> RatePosterior:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,10 +18,7 @@ from vicinal.calibration import (
     Trials,
     UnreachableTargetError,
     choose_threshold,
-    fit_gallery_growth,
-    independent_fpir,
     label_counts,
-    prediction_interval,
     rate_interval,
     ratio_interval,
 )
@@ -41,14 +37,12 @@ from vicinal.service.measuring.group_trials import (
     own_scores_apart,
     own_scores_with_one_less,
 )
-from vicinal.service.measuring.measurement import Found, Measurement
+from vicinal.service.measuring.measurement import Measurement
 from vicinal.service.measuring.visits import Visits
 from vicinal.service.search.pipeline import Rerank
 
 Reading = Literal["apart", "together"]
 ERROR_RATES: tuple[RateName, ...] = ("far", "frr", "fpir", "fnir")
-_FURTHER_LABELS = (10, 30, 100)
-_GALLERY_RATIOS = (10, 100)
 _N_WORST = 10
 # Standard deviations above what equal classes show from which a difference is no chance, and the least
 # difference of a utility that is worth a word.
@@ -79,33 +73,6 @@ class RateEvidence(Frozen):
     n_labels: int
     effective_labels: float
     leave_one_label_out: tuple[float, float]
-
-
-class Prediction(Frozen):
-    """Range of the target's rate, at 95 %, when a number of further labels is measured."""
-
-    n_labels: int
-    low: float
-    high: float
-
-
-class LargerGallery(Frozen):
-    """FPIR when the gallery grows by labels like its present ones, at the same threshold.
-
-    Attributes:
-        ratio: Labels of the larger gallery by those of the present one.
-        fitted: By the growth up to the present size; a lower end (`calibration.gallery_growth`).
-        independent: If every label tempts every query alike, `1 - (1 - FPIR)^ratio`; an upper end.
-        threshold: Lowest threshold at which the fitted FPIR stays within a target for FPIR; None without such
-            a target, or where no score that was measured holds it.
-        fnir: FNIR at that threshold in the present gallery.
-    """
-
-    ratio: int
-    fitted: float
-    independent: float
-    threshold: float | None = None
-    fnir: float | None = None
 
 
 class VisitEvidence(Frozen):
@@ -369,7 +336,7 @@ class RerankTrial(Frozen):
         return next((one.gain for one in self.tried if one.rerank == self.chosen), 0.0)
 
 
-_FORMER = ("margins", "near_fpir", "far_fpir")
+_FORMER = ("margins", "near_fpir", "far_fpir", "predictions", "larger_galleries")
 
 
 class Evidence(Frozen):
@@ -379,8 +346,6 @@ class Evidence(Frozen):
         rates: By name: `far`, `frr`, `fpir`, `fnir` and `precision`, as far as they were measured. A
             precision is the share of mates in the matches of all queries, those without a mate included.
         absent: Share of the searches without a mate that the precision is for; None where it is not known.
-        predictions: For the error rate that the threshold was chosen by.
-        larger_galleries: FPIR at ten and a hundred times the labels.
         opis: How differently the classes fare under one threshold, by space: `initial` embeddings, `refined`
             ones where the pipeline refines, and `final` scores.
         worst_classes: The classes that the one threshold serves noticeably worse, by final scores over the
@@ -403,8 +368,6 @@ class Evidence(Frozen):
 
     rates: dict[str, RateEvidence]
     absent: float | None = None
-    predictions: tuple[Prediction, ...] = ()
-    larger_galleries: tuple[LargerGallery, ...] = ()
     opis: dict[str, OpisEvidence] = Field(default_factory=dict)
     worst_classes: tuple[ClassEvidence, ...] = ()
     visits: VisitEvidence | None = None
@@ -421,7 +384,7 @@ class Evidence(Frozen):
     @model_validator(mode="before")
     @classmethod
     def _without_former(cls, fields: Any) -> Any:
-        """Earlier records advise margins to train with, and count wrong matches by kinds of labels."""
+        """Earlier records advise margins, count wrong matches by kinds of labels, and foresee growth."""
         if isinstance(fields, Mapping):
             return {key: value for key, value in fields.items() if key not in _FORMER}
         return fields
@@ -444,11 +407,8 @@ def gather_evidence(
     rates: tuple[RateName, ...] = (*ERROR_RATES, "precision")
     counts = {rate: label_counts(measured.trials, rate, threshold) for rate in rates}
     searches = measured.searches
-    held = next((counts[rate] for rate in ERROR_RATES if rate == target.rate), None)
     found = {rate: rate_evidence(one, is_ratio=rate == "precision") for rate, one in counts.items() if one}
     if searches is not None:
-        # Further labels and a larger gallery would be reckoned with as if all answers counted alike.
-        held = None
         found |= {
             rate: _of_searches(found[rate], searches, rate, threshold)
             for rate in SEARCH_RATES
@@ -457,11 +417,6 @@ def gather_evidence(
     return Evidence(
         rates=found,
         absent=measured.trials.absent if measured.absent is None else measured.absent,
-        predictions=tuple(
-            Prediction(n_labels=n, low=one.low, high=one.high)
-            for n, one in ((n, prediction_interval(held, n)) for n in _FURTHER_LABELS if held)
-        ),
-        larger_galleries=() if searches else _larger_galleries(measured, target, threshold),
         opis={space: one.evidence for space, one in (opis or {}).items()},
         worst_classes=_worst_classes(opis["final"]) if opis and "final" in opis else (),
         visits=visits,
@@ -647,46 +602,6 @@ def _of_searches(
     if own is None:
         return found
     return found.model_copy(update={"rate": own.rate, "low": own.low, "high": own.high})
-
-
-def _larger_galleries(measured: Measurement, target: Target, threshold: float) -> tuple[LargerGallery, ...]:
-    impostors, group = measured.without, measured.group
-    # Scores that depend on other groups would change with those that a larger gallery has.
-    depends = group is not None and group.score in ("share", "learned")
-    if not len(impostors.scores) or depends:
-        return ()
-    growth = fit_gallery_growth(impostors.n_reached(threshold), impostors.n_groups)
-    found = []
-    for ratio in _GALLERY_RATIOS:
-        fitted, held = growth.fpir_at(ratio), None
-        if target.rate == "fpir":
-            is_held = fitted <= target.value
-            held = threshold if is_held else _held_at(impostors, ratio, target.value, threshold)
-        counts = None if held is None else label_counts(measured.trials, "fnir", held)
-        found.append(
-            LargerGallery(
-                ratio=ratio,
-                fitted=fitted,
-                independent=independent_fpir(growth.fpir, ratio),
-                threshold=held,
-                fnir=None if counts is None else counts.rate,
-            )
-        )
-    return tuple(found)
-
-
-def _held_at(impostors: Found, ratio: int, fpir: float, lowest: float) -> float | None:
-    """The lowest threshold at which the fitted FPIR of a larger gallery stays within a rate."""
-    best = impostors.scores[:, 0]
-    tried = np.nextafter(np.unique(best[best >= lowest]), np.inf).tolist()
-
-    def holds(threshold: float) -> bool:
-        growth = fit_gallery_growth(impostors.n_reached(threshold), impostors.n_groups)
-        return growth.fpir_at(ratio) <= fpir
-
-    # The higher the threshold, the fewer labels reach it, now and in a larger gallery.
-    place = bisect_left(tried, True, key=holds)
-    return tried[place] if place < len(tried) and tried[place] <= 1.0 else None
 
 
 def measure_opis(measured: Measurement) -> dict[str, SpaceOpis]:

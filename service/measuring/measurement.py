@@ -38,24 +38,16 @@ class Found:
     groups: Ints
     labels: Ints
     best_items: Ints
-    n_groups: int
 
     def take(self, rows: Ints) -> Found:
         """Some of the queries."""
-        arrays = {name: one[rows] for name, one in vars(self).items() if name != "n_groups"}
-        return replace(self, **arrays)
+        return Found(**{name: one[rows] for name, one in vars(self).items()})
 
     @property
     def best_without_nearest(self) -> Floats:
         """(Q,) best score beside the group of the best candidate; -inf without one."""
         others = np.where(self.groups == self.groups[:, :1], -np.inf, self.scores)
         return np.asarray(others.max(axis=1, initial=-np.inf))
-
-    def n_reached(self, threshold: float) -> Ints:
-        """(Q,) groups with a candidate that reaches the threshold."""
-        reached = np.sort(np.where(self.scores >= threshold, self.groups, -1), axis=1)
-        is_new = np.diff(reached, axis=1, prepend=-1) > 0
-        return np.asarray(np.minimum(is_new.sum(axis=1), self.n_groups))
 
 
 @dataclass(frozen=True)
@@ -66,7 +58,6 @@ class GroupTables:
     labels: Ints
     with_label: GroupTable
     without_label: GroupTable
-    n_groups: int
 
     def found(self, queries: Ints, table: GroupTable, group: Group, weights: Floats | None) -> Found:
         """Groups of the candidates of some queries."""
@@ -74,7 +65,7 @@ class GroupTables:
         columns = grouped.best[:, 0]
         positions = table.positions[np.arange(len(columns)), np.maximum(columns, 0)]
         best_items, labels = np.where(columns >= 0, positions, -1), self.labels_of(grouped.codes)
-        return Found(queries, grouped.scores, grouped.codes, labels, best_items, self.n_groups)
+        return Found(queries, grouped.scores, grouped.codes, labels, best_items)
 
     def labels_of(self, codes: Ints) -> Ints:
         """Number of the label of groups; -1 at -1."""
@@ -225,11 +216,11 @@ class _Searched:
         if self._groups is not None:
             self._tables.append(self._groups.table(scored, excluded=excluded))
 
-    def found(self, labels: GalleryLabels, n_groups: int) -> Found:
+    def found(self, labels: GalleryLabels) -> Found:
         positions = stack_rows([one for one, _ in self._parts], np.int64(-1))
         scores = stack_rows([one for _, one in self._parts], np.float64(-np.inf))
         codes = np.where(positions >= 0, labels.groups[positions], -1)
-        return Found(np.arange(len(codes)), scores, codes, codes, positions[:, 0], n_groups)
+        return Found(np.arange(len(codes)), scores, codes, codes, positions[:, 0])
 
     def table(self) -> GroupTable:
         return GroupTable.joined(self._tables)
@@ -296,15 +287,13 @@ class TrialScoring:
         scores = pairs.collected()
         chosen = np.arange(n) if is_taken_out else np.flatnonzero(~scores.mates.has_mate)
         impostors = taken_out if is_taken_out else searched
-        n_groups = len(np.unique(self._labels.groups)) - is_taken_out
-        found, tables = searched.found(self._labels, n_groups), None
+        found, tables = searched.found(self._labels), None
         if self._groups is not None:
             tables = GroupTables(
                 self._groups,
                 _group_labels(self._groups.codes, self._labels),
                 searched.table(),
                 impostors.table().take(chosen),
-                len(np.unique(self._groups.codes)) - is_taken_out,
             )
         return Measurement(
             names=self._names,
@@ -313,7 +302,7 @@ class TrialScoring:
             pairs=scores,
             mates=scores.mates,
             found=found,
-            without=impostors.found(self._labels, n_groups).take(chosen),
+            without=impostors.found(self._labels).take(chosen),
             items=found,
             is_taken_out=is_taken_out,
             tables=tables,

@@ -265,7 +265,6 @@ def _steps(record: CalibrationRecord, evidence: Evidence, gallery: str, noun: No
             f"For {wrong} of 100 the nearest {noun} is a wrong one: adapt the model to your photos.",
             f"vicinal fit -g {gallery} -o bundles/{gallery}",
         )
-    yield from _growth(record, evidence, gallery, noun)
 
 
 def _can_be_fitted(missed: RateEvidence, wrong: float) -> bool:
@@ -277,28 +276,6 @@ def _can_be_fitted(missed: RateEvidence, wrong: float) -> bool:
 def _grouped(record: CalibrationRecord) -> str:
     group = record.pipeline.group
     return "" if group is None else f" --group-by {shlex.quote(group.by)}"
-
-
-def _growth(record: CalibrationRecord, evidence: Evidence, gallery: str, noun: Noun) -> Iterator[Step]:
-    """Effect of ten times the labels to the rate that the threshold was chosen by."""
-    if record.target is None or record.target.rate != "fpir" or not evidence.larger_galleries:
-        return
-    larger, target = evidence.larger_galleries[0], record.target.value
-    if larger.fitted <= target:
-        return
-    low, high = counted(larger.fitted), counted(larger.independent)
-    many = low if low == high else f"{low} to {high}"
-    answered = f"{many} of 100 {noun}s of things you lack"
-    text = f"With {larger.ratio} times as many labels, {answered} would get a wrong match"
-    if larger.threshold is None:
-        yield Step(larger.fitted - target, f"{text}: calibrate again as the gallery grows.", "")
-        return
-    found = "" if larger.fnir is None else f", with {counted(1 - larger.fnir)} of 100 found today"
-    yield Step(
-        larger.fitted - target,
-        f"{text}. From a score of {larger.threshold:.4f} on it would stay at {counted(target)}{found}.",
-        f"vicinal calibration dry-run {larger.threshold:.4f} -g {gallery}{_grouped(record)}",
-    )
 
 
 def calibration_lines(record: CalibrationRecord, noun: Noun = "photo") -> Iterator[str]:
@@ -315,7 +292,7 @@ def calibration_lines(record: CalibrationRecord, noun: Noun = "photo") -> Iterat
         yield from _classes(record.evidence)
         if record.evidence.visits:
             yield f"  {visit_words(record.evidence.visits, noun)}"
-        yield from _expectations(record, record.evidence, noun)
+        yield from _expectations(record.evidence, noun)
         yield f"  this says nothing of {', '.join(_limits(record, noun))}"
     for warning in record.warnings:
         yield f"  note: {warning}"
@@ -377,7 +354,7 @@ def _reranks(trial: RerankTrial) -> Iterator[str]:
         yield " ".join([name, *ends]) if one.errors else f"{name} not tried to the end"
 
 
-def _expectations(record: CalibrationRecord, evidence: Evidence, noun: Noun) -> Iterator[str]:
+def _expectations(evidence: Evidence, noun: Noun) -> Iterator[str]:
     chosen = evidence.chosen
     if chosen is not None:
         own = "" if chosen.starting is None else f", the model's own is {chosen.starting:.4f}"
@@ -388,18 +365,7 @@ def _expectations(record: CalibrationRecord, evidence: Evidence, noun: Noun) -> 
     for name, wider in evidence.another_day.items():
         apart = "" if wider.apart is None else f"; {percent(wider.apart)} without what could be of one visit"
         yield f"  {rate_name(name)} for {noun}s of another day {span(wider.low, wider.high)}{apart}"
-    if record.target and evidence.predictions:
-        sets = ", ".join(
-            f"{number_of(one.n_labels, 'label')} {span(one.low, one.high)}" for one in evidence.predictions
-        )
-        yield f"  further labels will show, 95 times in 100, {rate_name(record.target.rate)} of: {sets}"
     if evidence.reranks is not None:
         yield f"  re-ranking: {', '.join(_reranks(evidence.reranks))}"
     if evidence.group_forms:
         yield f"  forms of the group score: {', '.join(_forms(evidence))}"
-    if evidence.larger_galleries:
-        sizes = ", ".join(
-            f"{one.ratio} times the labels {span(one.fitted, one.independent)}"
-            for one in evidence.larger_galleries
-        )
-        yield f"  FPIR in a larger gallery, from its growth so far to equally tempting labels: {sizes}"

@@ -36,8 +36,6 @@ DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 # Two runs on one machine; `ACROSS` for two machines, whose float32 kernels differ.
 TOLERANCE = 1e-12
 ACROSS = 1e-5
-# Drawn ends of intervals: where another machine or NumPy rounds otherwise, it draws otherwise.
-_DRAWN, _OF_DRAWS = {"predictions"}, 0.01
 N_SEARCHED = 20
 # Times, where things lie, in how many steps changes were written, checksums of kept files, and words, which
 # their own tests hold.
@@ -198,8 +196,7 @@ def differences(kept: Any, now: Any, tolerance: float = TOLERANCE, where: str = 
             elif key not in kept:
                 yield f"{place} is new: {_short(now[key])}"
             else:
-                is_wide = key in _DRAWN and tolerance >= ACROSS
-                yield from differences(kept[key], now[key], _OF_DRAWS if is_wide else tolerance, place)
+                yield from differences(kept[key], now[key], tolerance, place)
     elif isinstance(kept, list) and isinstance(now, list):
         if len(kept) != len(now):
             yield f"{where} has {len(now)} entries, not {len(kept)}"

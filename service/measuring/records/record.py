@@ -75,7 +75,7 @@ class CalibrationRecord(Frozen):
         n_labels: Labels among the queries.
         n_labels_without_mate: Labels among the queries without a mate: what FPIR really rests on.
         warnings: What could make the rates too good.
-        evidence: Intervals and predictions; None when set by hand, and in records of format 1.
+        evidence: Intervals; None when set by hand, and in records of format 1.
         gallery_id: Its identity, which it keeps under another name; None before the record is kept.
         scores_sha256: Checksum of the stored scores; None where there are none.
         curves_sha256: Checksum of the stored curves and examples; None where there are none.

@@ -11,7 +11,6 @@ import pytest
 
 from vicinal.calibration import (
     LabelCounts,
-    prediction_interval,
     rate_interval,
     ratio_interval,
 )
@@ -85,34 +84,6 @@ def test_intervals_hold_the_rate_of_a_threshold_chosen_on_the_sample(n_labels: i
 def test_plain_bootstraps_fail_the_same_check(wrong: Interval, n_labels: int, even: bool) -> None:
     """Negative control: over trials the labels are ignored, over labels their small number."""
     assert coverage(wrong, n_labels, even) < LEAST
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("n_labels", "even"), [(4, True), (30, False)])
-def test_predictions_hold_what_further_labels_show(n_labels: int, even: bool) -> None:
-    """Seven further labels, as in a test set that few were left for."""
-    hits = []
-    for repetition in range(REPETITIONS):
-        rng = np.random.default_rng([repetition, n_labels, 1])
-        counts, threshold, _ = choose_on_sample(rng, n_labels, even)
-        shown = (draw_scores(rng, 7, even, 0.5)[0] > threshold).mean()
-        found = prediction_interval(counts, 7)
-        hits.append(found.low <= shown <= found.high)
-    # Where the lower end is 0 no rate can be below it, and the interval errs on one side only.
-    assert LEAST <= np.mean(hits) <= 0.99
-
-
-@pytest.mark.slow
-def test_an_interval_of_the_rate_is_no_prediction_for_few_labels() -> None:
-    """Negative control: what seven labels show scatters more than the rate of all labels."""
-    hits = []
-    for repetition in range(REPETITIONS):
-        rng = np.random.default_rng([repetition, 30, 1])
-        counts, threshold, _ = choose_on_sample(rng, 30, False)
-        shown = (draw_scores(rng, 7, False, 0.5)[0] > threshold).mean()
-        low, high = by_model(counts, rng)
-        hits.append(low <= shown <= high)
-    assert np.mean(hits) < LEAST
 
 
 @pytest.mark.slow

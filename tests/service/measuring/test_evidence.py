@@ -61,15 +61,6 @@ def test_a_label_that_one_threshold_serves_worse_is_named_and_chance_is_not(
         assert one.mean_utility == pytest.approx(np.mean(utilities.values[0]), abs=1e-4)
 
 
-def test_larger_galleries_have_a_higher_fpir(snapshot: Snapshot) -> None:
-    record = calibrate(snapshot)
-    ten, hundred = record.evidence.larger_galleries
-    assert (ten.ratio, hundred.ratio) == (10, 100)
-    assert record.rates.fpir < ten.fitted <= ten.independent + 1e-9
-    assert ten.independent == pytest.approx(1.0 - (1.0 - record.rates.fpir) ** 10)
-    assert ten.fitted < hundred.fitted <= hundred.independent + 1e-9
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("text", ["far=5%", "frr=30%", "fpir=10%", "fnir=30%", "precision=70%"])
 def test_every_target_is_held_on_its_trials(snapshot: Snapshot, text: str) -> None:

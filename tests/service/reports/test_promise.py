@@ -90,7 +90,7 @@ def test_a_threshold_set_by_hand_promises_nothing(record: CalibrationRecord) -> 
 def test_advice_stands_by_what_was_measured_to_gain(record: CalibrationRecord) -> None:
     wider = {"fnir": AnotherDay(apart=0.51, low=0.17, high=0.9)}
     hits = record.rates.model_copy(update={"hit_rate_1": 0.9})
-    found = changed(record, fnir=(0.4, 0.35, 0.45), another_day=wider, larger_galleries=())
+    found = changed(record, fnir=(0.4, 0.35, 0.45), another_day=wider)
     steps = advice(found.model_copy(update={"rates": hits}), "shop")
     assert [step.command.split(" -g")[0] for step in steps][:3] == [
         "vicinal calibrate",
@@ -98,12 +98,6 @@ def test_advice_stands_by_what_was_measured_to_gain(record: CalibrationRecord) -
         "vicinal fit",
     ]
     assert [round(step.gain, 2) for step in steps][:3] == [0.45, 0.3, 0.1]
-
-
-def test_the_threshold_for_a_larger_gallery_is_the_lowest_that_holds(record: CalibrationRecord) -> None:
-    first, second = record.evidence.larger_galleries
-    assert record.threshold <= first.threshold <= second.threshold
-    assert first.fnir >= record.evidence.rates["fnir"].rate
 
 
 @pytest.mark.parametrize(
