@@ -24,12 +24,12 @@ from benchmarks.losses.report import replace_tables
 from benchmarks.refiner.controls import alpha_query_expansion
 from benchmarks.refiner.report import markdown_table
 from benchmarks.refiner.searches import Embeddings, Search, figures, outcome, reranked_outcome, search_of
+from recipes.revisited import trapezoidal_average_precision
 from vicinal.models.bundle import ModelBundle, default_bundle_path
 from vicinal.models.embedder import Embedder
 from vicinal.models.similarity import normalize
 from vicinal.refine.reranking import dense_contextual_scores
 from vicinal.training.datasets.layouts.protocol import ProtocolConfig
-from vicinal.training.evaluation.metrics import trapezoidal_average_precision
 
 __all__: list[str] = []
 

@@ -1,10 +1,9 @@
-"""Evaluation: retrieval metrics, clustering, and judged landmark sets, all without torch."""
+"""Evaluation: retrieval metrics and clustering, all without torch."""
 
 from vicinal.training.evaluation.metrics import (
     RetrievalMetrics,
     auroc,
     clustering_nmi,
-    judged_metrics,
     nmi,
     retrieval_metrics,
 )
@@ -24,7 +23,6 @@ __all__ = [
     "deal_roles",
     "evaluate",
     "fnir_at_fpir",
-    "judged_metrics",
     "map_at_r_by_halves",
     "nmi",
     "retrieval_metrics",

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from recipes.revisited import judged_metrics
 from vicinal.models.errors import EvaluationError
-from vicinal.training.evaluation import judged_metrics
 
 
 def _slow_average_precision(ranking: list[int], relevant: set[int], junk: set[int]) -> float:
