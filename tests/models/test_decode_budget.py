@@ -110,6 +110,7 @@ def test_those_who_came_first_get_it_first(budget: DecodeBudget) -> None:
     assert order == ["large", "small"]
 
 
+@pytest.mark.slow
 def test_many_threads_never_have_more_than_there_is(budget: DecodeBudget) -> None:
     most: list[int] = []
 

@@ -125,6 +125,7 @@ def test_a_gpu_with_too_little_memory_takes_half_from_then_on(
     assert message == "the GPU's memory is too small for 6 images at a time: 3 from now on"
 
 
+@pytest.mark.slow
 def test_threads_that_meet_it_together_halve_once(
     tiny_bundle: ModelBundle, photos: list[Image.Image]
 ) -> None:

@@ -90,6 +90,7 @@ def test_an_expired_key_is_none(store: KeyStore) -> None:
     assert (store.find(over) is None, store.find(running) is None) == (True, False)
 
 
+@pytest.mark.slow
 def test_keys_made_at_once_are_all_there(store: KeyStore) -> None:
     def make(n: int) -> str:
         return KeyStore(store.path).create(f"key {n}", ["search"])[1]

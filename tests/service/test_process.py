@@ -31,6 +31,7 @@ with ends_process():
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("ending", "status"),
     [("", 0), ("sys.exit(2)", 2), ("sys.exit('why')", 1), ("raise ValueError('why')", 1)],

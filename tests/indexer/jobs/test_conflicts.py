@@ -148,6 +148,7 @@ def _race(gallery: Gallery, rows: Rows, unit: Unit, n: int, conflict: OnConflict
         return list(pool.map(add, range(n)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("turn", range(3))
 def test_of_writers_at_the_same_time_exactly_one_gets_the_id(
     live_gallery: Gallery, rows: Rows, unit: Unit, turn: int

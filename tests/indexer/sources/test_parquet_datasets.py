@@ -150,6 +150,7 @@ def test_a_damaged_file_of_a_folder_takes_no_other_with_it(tmp_path: Path, damag
         source.require_whole()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("group", [1, 7, 1000])
 def test_every_row_is_found_in_any_order_by_several_threads(tmp_path: Path, group: int) -> None:
     noise = np.random.default_rng(0)

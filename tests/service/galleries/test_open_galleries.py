@@ -95,6 +95,7 @@ def test_the_check_of_reads_counts_every_read(tmp_path: Path, monkeypatch: pytes
     assert read == {tmp_path / "a": 2}
 
 
+@pytest.mark.slow
 def test_requests_at_the_same_time_share_one_matcher(galleries: OpenGalleries) -> None:
     with ThreadPoolExecutor(8) as pool:
         matchers = list(pool.map(galleries.matcher, ["shoes"] * 16))

@@ -44,6 +44,7 @@ def test_a_gallery_whose_job_was_finished_without_freeing_it_is_free(store: JobS
     assert store.create(new_job("steps", "shoes", {})).state == "queued"
 
 
+@pytest.mark.slow
 def test_of_many_that_claim_an_attempt_one_gets_it(job: Job, open_queue: Callable[[], JobQueue]) -> None:
     stores = [JobStore(open_queue()) for _ in range(8)]
     with ThreadPoolExecutor(8) as pool:
@@ -51,6 +52,7 @@ def test_of_many_that_claim_an_attempt_one_gets_it(job: Job, open_queue: Callabl
     assert claims.count(True) == 1
 
 
+@pytest.mark.slow
 def test_of_many_that_reserve_a_gallery_one_gets_it(open_queue: Callable[[], JobQueue]) -> None:
     stores = [JobStore(open_queue()) for _ in range(8)]
     jobs = [store.save(new_job("steps", "shoes", {})) for store in stores]

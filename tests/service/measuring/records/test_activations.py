@@ -81,6 +81,7 @@ def test_an_event_that_a_crash_left_out_is_found_again(activations: Activations)
     assert [activations.roll_back(CONTEXTUAL) for _ in range(2)] == ["b", "a"]
 
 
+@pytest.mark.slow
 def test_changes_at_the_same_time_are_all_kept(activations: Activations) -> None:
     def activate(name: str) -> None:
         Activations(activations.path).activate(f"pipeline {name}", name)
