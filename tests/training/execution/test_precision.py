@@ -95,7 +95,6 @@ def test_auto_leaves_bfloat16_where_torch_computes_wrong_gradients(
 
 def test_a_gpu_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
-    assert choose_device("cuda:1") == torch.device("cuda:1")
     with pytest.raises(ConfigError, match="'cuda:2' was asked for, but torch sees 2 GPUs"):
         choose_device("cuda:2")
 
