@@ -1,7 +1,7 @@
 """Offline side: sources of images, galleries on disk, vector indexes, the index job."""
 
 from vicinal.indexer.gallery import Gallery, list_galleries
-from vicinal.indexer.jobs.index_job import gallery_items, index_items
+from vicinal.indexer.jobs.index_job import index_items
 from vicinal.indexer.sources import SourceItem, read_source
 from vicinal.indexer.sources.embeddings import EmbeddingSource
 
@@ -9,7 +9,6 @@ __all__ = [
     "EmbeddingSource",
     "Gallery",
     "SourceItem",
-    "gallery_items",
     "index_items",
     "list_galleries",
     "read_source",

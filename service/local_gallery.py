@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from vicinal.calibration import Target
 from vicinal.calibration.arrays import AnyArray
 from vicinal.indexer.jobs.changes import remove_items
-from vicinal.indexer.jobs.index_job import gallery_items
 from vicinal.indexer.jobs.retention import VersionSummary, describe_versions
 from vicinal.indexer.jobs.set_aside import SetAside, bring_back, listed_aside, set_aside
 from vicinal.indexer.jobs.source_addition import LiveAddition
@@ -33,25 +32,17 @@ from vicinal.service.checked_calls import (
 from vicinal.service.comparing.record import Comparison
 from vicinal.service.comparing.store import put_in_force
 from vicinal.service.errors import RequestError
-from vicinal.service.fitting.labelled_images import read_labelled_images
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.galleries.versions import activate_version
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.measuring.records.promise import PromiseCheck
 from vicinal.service.measuring.records.record import CalibrationRecord
-from vicinal.service.operations import Progress, add, answer, calibrate, check, compare, fit, index
+from vicinal.service.operations import Progress, add, answer, calibrate, check, compare, index
 from vicinal.service.operations.place import Place
 from vicinal.service.reports.report import say_promise
 from vicinal.service.request_fields import ItemSource
 from vicinal.service.search.answers import Answer, Threshold
 from vicinal.service.settings import Settings
-from vicinal.service.training import require_train_extra
-
-if TYPE_CHECKING:
-    from vicinal.service.training import FitReport
-else:
-    # The check of a call's arguments looks at what it gives too; this one comes with torch alone.
-    FitReport = Any
 
 Asked = TypeVar("Asked", bound=ItemSource)
 Hears = Callable[[str, int, int], None]
@@ -329,31 +320,6 @@ class LocalGallery:
     @property
     def _place(self) -> Place:
         return Place(self.bundles, self.gallery, find_matcher=lambda: self.matcher, known_reader=self._reader)
-
-    @checked_call
-    def fit(
-        self,
-        output: Path | str,
-        *,
-        on_progress: Hears = no_progress,
-        **options: Any,
-    ) -> FitReport:
-        """Adapt the model to the gallery's own labelled photos, and measure on labels that it did not see.
-
-        Args:
-            output: Directory of the new bundle; new, or empty.
-            **options: `minutes`, about how long it may take, and `seed`; see `operations.fit.Learning`.
-
-        Raises:
-            MissingPackageError: The `train` extra is not installed.
-            RequestError: There are too few labels or photos.
-            ReadyEmbeddingsError: The gallery holds embeddings, which no model here made.
-        """
-        request = checked_options(fit.Learning, options)
-        items, progress = gallery_items(self.gallery), _heard(on_progress)
-        require_train_extra("adapting the model")
-        photos = read_labelled_images(items, on_progress=progress)
-        return fit.learn(photos, Path(output), self.embedder.bundle, request, progress)
 
     @checked_call
     def compare(self, *versions: int, on_progress: Hears = no_progress, **request: Any) -> Comparison:

@@ -269,14 +269,14 @@ class Settings(BaseSettings):
         return self.data_dir / "audit" / "audit.jsonl"
 
     @property
-    def fitted_path(self) -> Path:
-        """Folder of the bundles that jobs make and that `vicinal bundle get` fetches."""
+    def fetched_path(self) -> Path:
+        """Folder of the bundles that `vicinal bundle get` fetches."""
         return self.data_dir / "bundles"
 
     @property
     def bundle_folders(self) -> list[Path]:
         """Folders whose subfolders are the bundles at hand."""
-        folders = (self.bundles_dir, self.fitted_path, default_bundle_path().parent)
+        folders = (self.bundles_dir, self.fetched_path, default_bundle_path().parent)
         return [one for one in dict.fromkeys(folders) if one is not None and one.is_dir()]
 
     @property

@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from vicinal.training.export.hub_model import HUB_MODELS, bundle_from_hub, hub_model
     from vicinal.training.export.ready import import_onnx
     from vicinal.training.export.sample import folder_sample
-    from vicinal.training.fitting.labelled_images import LabelledImages, Split, UnusableImage
-    from vicinal.training.fitting.report import FitReport, PhotosUsed
-    from vicinal.training.fitting.run import PLAN_FILE, Fitting
     from vicinal.training.observer import StepProgress, TrainingObserver
     from vicinal.training.recipe import Recipe, run_recipe
     from vicinal.training.refiner.config import RefinerRecipe
@@ -52,9 +49,6 @@ _PLACES = {
     "export.hub_model": ("HUB_MODELS", "bundle_from_hub", "hub_model"),
     "export.ready": ("import_onnx",),
     "export.sample": ("folder_sample",),
-    "fitting.labelled_images": ("LabelledImages", "Split", "UnusableImage"),
-    "fitting.report": ("FitReport", "PhotosUsed"),
-    "fitting.run": ("PLAN_FILE", "Fitting"),
     "observer": ("StepProgress", "TrainingObserver"),
     "recipe": ("Recipe", "run_recipe"),
     "refiner.config": ("RefinerRecipe",),

@@ -75,7 +75,6 @@ INNER_FLOORS = {
         "galleries",
         "comparing",
         "duplicates",
-        "fitting",
         "reports",
         "jobs",
         "operations",

@@ -61,7 +61,6 @@ def test_what_a_gallery_can_do_is_this() -> None:
         "delete",
         "embedder",
         "exists",
-        "fit",
         "index",
         "matcher",
         "name",

@@ -141,10 +141,10 @@ def _refiner(section: RefinerManifest | None) -> list[list[str]]:
         f"By default {_REFINED[section.sides]} is refined, and results {reranked}."
     ]
     if "items" in training:
-        origin, names = training.get("carried_over_from"), ", ".join(training["datasets"])
+        names = ", ".join(training["datasets"])
         lines.append(
-            f"It {f'is that of {origin},' if origin else 'was'} trained on {training['items']:,} embeddings "
-            f"of {training['classes']:,} classes{f': {names}' if names else ''}."
+            f"It was trained on {training['items']:,} embeddings of {training['classes']:,} classes"
+            f"{f': {names}' if names else ''}."
         )
     return [lines, _judged(section)]
 
@@ -174,8 +174,6 @@ def _judged(section: RefinerManifest) -> list[str]:
 
 
 def _judges(training: Mapping[str, Any]) -> str:
-    if "carried_over_from" in training:
-        return "on labels that the fitting held out"
     if training.get("validation_datasets"):
         return f"on other classes, of {', '.join(training['validation_datasets'])}"
     return f"on {training.get('judged_on', 'held-out classes')}"

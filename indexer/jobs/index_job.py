@@ -31,16 +31,14 @@ from vicinal.indexer.graph.neighbor_graph import NeighborGraph, update_neighbor_
 from vicinal.indexer.hygiene import Hygiene, examine
 from vicinal.indexer.jobs.embedding_run import RunOptions
 from vicinal.indexer.jobs.staging import Base, LiveDiff, Staging, contents_of, live_diff, remove_leftovers
-from vicinal.indexer.jobs.sync.held_rows import items_of
 from vicinal.indexer.jobs.sync.plan import IndexPlan, IndexResult
 from vicinal.indexer.jobs.sync.run import SyncRun, SyncWork
-from vicinal.indexer.sources import ANYWHERE, PUBLIC, SourceAccess, SourceItem
+from vicinal.indexer.sources import ANYWHERE, SourceItem
 from vicinal.indexer.sources.embeddings import EmbeddingSource
 from vicinal.indexer.storage.active_pointer import Activation
 from vicinal.indexer.storage.item_table import as_matrix
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.embedder import Embedder
-from vicinal.models.errors import ReadyEmbeddingsError
 from vicinal.models.progress import OnProgress, no_progress
 
 _PATIENCE = 1.0
@@ -88,17 +86,6 @@ def index_items(
     return IndexJob(
         gallery, embedder, IndexPlan(items, options=options, **plan), on_progress=on_progress
     ).run()
-
-
-def gallery_items(gallery: Gallery, access: SourceAccess = PUBLIC) -> list[SourceItem]:
-    """Items of a gallery as a source, with files where they were; refused where they came as embeddings."""
-    space = gallery.space
-    if space is not None:
-        raise ReadyEmbeddingsError(gallery.name, space.space, "there are no images to learn from or to embed")
-    active = gallery.activation
-    if active is None:
-        return []
-    return list(items_of(gallery.table.columns(active.revision, ["id", "uri", "label", "metadata"]), access))
 
 
 def _digest(plan: IndexPlan) -> str:

@@ -23,7 +23,7 @@ from vicinal.service.cli import (
     search,
     server,
 )
-from vicinal.service.cli.bundles import at_hand, evaluate, fit, making, train, train_refiner
+from vicinal.service.cli.bundles import at_hand, evaluate, making, train, train_refiner
 from vicinal.service.cli.console import errors, say
 from vicinal.service.surfaces.command_line import Commands
 
@@ -78,7 +78,6 @@ app.command("evaluate")(evaluate.evaluate)
 app.command("serve")(server.serve)
 app.command("doctor")(server.doctor)
 app.command("worker")(server.worker)
-app.command("fit")(fit.fit)
 app.command("train")(train.train)
 app.command("train-refiner")(train_refiner.train_refiner)
 app.command("export")(making.export)

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from vicinal.models.bundle import Noun
-from vicinal.service.fitting.labelled_images import FEWEST_LABELS
 from vicinal.service.measuring.evidence import (
     AnswerEvidence,
     Evidence,
@@ -35,8 +34,6 @@ from vicinal.service.words import (
 
 # Gains below this are not worth a line.
 _LEAST_GAIN = 0.02
-# Share and number of wrong nearest photos from which adapting the model is worth its minutes.
-_LEAST_WRONG, _FEWEST_WRONG = 0.05, 3.0
 # Labels that the first lines name.
 _MOST_NAMED = 3
 _CHOSEN = {
@@ -258,19 +255,6 @@ def _steps(record: CalibrationRecord, evidence: Evidence, gallery: str, noun: No
             "threshold: other ways to compare (refined, re-ranked) may tell strangers apart better.",
             f"vicinal compare -g {gallery}{_grouped(record)}",
         )
-    if missed is not None and hits is not None and noun == "photo" and _can_be_fitted(missed, 1 - hits):
-        wrong = counted(1 - hits)
-        yield Step(
-            1 - hits,
-            f"For {wrong} of 100 the nearest {noun} is a wrong one: adapt the model to your photos.",
-            f"vicinal fit -g {gallery} -o bundles/{gallery}",
-        )
-
-
-def _can_be_fitted(missed: RateEvidence, wrong: float) -> bool:
-    """Tell whether adapting the model has labels to learn from and measure on, and something to gain."""
-    is_worth_it = wrong >= _LEAST_WRONG and wrong * missed.n_trials >= _FEWEST_WRONG
-    return is_worth_it and missed.n_labels >= FEWEST_LABELS
 
 
 def _grouped(record: CalibrationRecord) -> str:

@@ -27,7 +27,6 @@ from vicinal.service.operations import (
     check,
     compare,
     duplicates,
-    fit,
     reindex,
 )
 from vicinal.service.operations.place import Place
@@ -43,7 +42,6 @@ OPERATIONS: tuple[Operation[Any, Any], ...] = (
     check.OPERATION,
     compare.OPERATION,
     duplicates.OPERATION,
-    fit.OPERATION,
     reindex.OPERATION,
 )
 _SHOWN_FAILURES = 20

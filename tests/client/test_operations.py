@@ -113,7 +113,6 @@ LEFT_OUT = {
     "discard_labelling",
     "dry_run",
     "finish_labelling",
-    "fit_gallery",
     "follow_job",
     "get_drift",
     "get_duplicates",

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-import runpy
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -78,25 +76,3 @@ def test_own_photos_are_indexed_calibrated_and_searched(run: Run, catalog: DemoC
     assert f"  {query.parent.name}  " in answers[0]
     again = run("own_photos.py", catalog.gallery, query).splitlines()
     assert again == [first, threshold, *answers]
-
-
-@pytest.mark.slow
-def test_an_adapted_model_is_compared_and_used(
-    catalog: DemoCatalog, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    """In this process, with a network and a recipe that learn within seconds."""
-    pytest.importorskip("torch", reason="training needs torch")
-    from tests.training.fitting.test_run import RECIPE, make_quick
-    from vicinal.training.fitting import recipe as fit_recipe
-
-    make_quick(monkeypatch.setattr)
-    monkeypatch.setattr("vicinal.training.log.Figure.savefig", lambda *_, **__: None)
-    recipe = tmp_path / "recipe.toml"
-    recipe.write_text(RECIPE, encoding="utf-8")
-    monkeypatch.setattr(fit_recipe, "RECIPE", recipe)
-    monkeypatch.setattr(sys, "argv", ["adapt_and_compare.py", str(catalog.gallery), "0.1"])
-    runpy.run_path(str(EXAMPLES / "adapt_and_compare.py"), run_name="__main__")
-    first, reason, last = capsys.readouterr().out.splitlines()
-    assert re.fullmatch(r"of 100 photos of labels that it did not see, \d+ were found before, \d+ now", first)
-    assert reason
-    assert re.fullmatch(r"searched now: version [12]", last)

@@ -59,7 +59,6 @@ REFUSED: dict[str, tuple[Callable[[Any], object], str]] = {
     "numbers of items": (lambda g: g.remove([1]), "ids.0 is 1, expected a text"),
     "no comparison": (lambda g: g.use(None), "comparison is None, expected a Comparison"),
     "version": (lambda g: g.activate("first"), "version is 'first', expected a whole number"),
-    "minutes": (lambda g: g.fit("x", minutes="a"), "minutes is 'a', expected a number"),
     "name": (lambda _: vicinal.open_gallery(5), "name is 5, expected a text"),  # type: ignore[arg-type]
     "setting": (
         lambda _: vicinal.open_gallery("g", datadir="x"),

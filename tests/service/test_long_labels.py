@@ -18,10 +18,8 @@ from vicinal.indexer.item_rules import LONGEST_LABEL
 from vicinal.indexer.sources.embeddings import EmbeddingSource
 from vicinal.models.similarity import normalize
 from vicinal.service.comparing.figures import Answers, ComparedSearches, count_flips
-from vicinal.service.fitting.labelled_images import hold_out
 from vicinal.service.measuring.records.record import StoredScores
 from vicinal.service.surfaces.query_uploads import QueryUploads
-from vicinal.training.fitting.labelled_images import LabelledImages
 from vicinal.training.refiner.embedding_set import EmbeddingSet
 
 N = 20_000
@@ -51,14 +49,6 @@ def searches_are_compared(_: Path) -> None:
             outcomes.__dict__[name] = np.resize(value, N)
     compared = ComparedSearches([outcomes], LABELS, None, seed=0)
     assert compared.mates.sum() == outcomes.has_mate.sum()
-
-
-def photos_are_split(_: Path) -> None:
-    photos = LabelledImages(tuple(Path(f"/photos/{i}.jpg") for i in range(N)), LABELS)
-    split = hold_out(photos, 0)
-    assert split.training.sum() + split.held_out.sum() == N
-    _, sizes = np.unique(LABELS[split.training], return_counts=True)
-    assert photos.at_most(2, split, 0).training.sum() == np.minimum(sizes, 2).sum()
 
 
 def a_refiner_learns(_: Path) -> None:
@@ -91,7 +81,6 @@ def queries_are_kept(folder: Path) -> None:
         scores_are_stored,
         flips_are_counted,
         searches_are_compared,
-        photos_are_split,
         a_refiner_learns,
         ready_embeddings_are_looked_at,
         queries_are_kept,

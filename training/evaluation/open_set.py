@@ -32,34 +32,27 @@ def deal_roles(
     *,
     draws: int,
     rng: np.random.Generator,
-    ordered: bool = False,
     visits: Ints | None = None,
 ) -> list[OpenSetRoles]:
     """Deal items into galleries and queries: each draw knows one half of the classes, the next the other.
 
     Photos of one visit are alike: with some of them in the gallery nearly anything finds the others, and
-    strangers from the same shelf pass for mates. Where items come in the order in which they were taken, a
-    class cut in the middle keeps visits apart; where they are known, `visits` are (n,) numbers beside the
+    strangers from the same shelf pass for mates. Where they are known, `visits` are (n,) numbers beside the
     labels, and a gallery holds all of a class's visit or nothing.
 
-    The `positions` in `labels` take part. With `ordered`, a gallery holds the earlier halves of its classes,
-    and the next one the later halves, and all queries are of the other halves; without, halves are drawn, and
-    absent classes are all asked. Galleries that would be empty are left out of the draws; items alone with
-    their label are always absent.
+    The `positions` in `labels` take part. Halves of known classes are drawn, and absent classes are all
+    asked. Galleries that would be empty are left out of the draws; items alone with their label are always
+    absent.
     """
     own, all_labels = np.asarray(positions, np.int64), np.asarray(labels)
     names, sizes = np.unique(all_labels[own], return_counts=True)
     single = own[np.isin(all_labels[own], names[sizes == 1])]
     dealt = []
-    for pair in range((draws + 1) // 2):
+    for _ in range((draws + 1) // 2):
         parts = np.array_split(rng.permutation(names[sizes > 1]), 2)
-        for turn, classes in enumerate((parts, parts[::-1])):
+        for classes in (parts, parts[::-1]):
             known, absent = (own[np.isin(all_labels[own], some)] for some in classes)
-            gallery, queries = _halves(known if ordered else rng.permutation(known), all_labels, visits)
-            if ordered:
-                earlier, absent = _halves(absent, all_labels)
-                if (pair + turn) % 2:
-                    gallery, queries, absent = queries, gallery, earlier
+            gallery, queries = _halves(rng.permutation(known), all_labels, visits)
             dealt.append(OpenSetRoles(gallery, queries, np.concatenate([absent, single])))
     return [roles for roles in dealt[:draws] if len(roles.gallery)]
 

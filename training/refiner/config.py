@@ -221,8 +221,6 @@ class ValidationConfig(Frozen):
         share: Share of the classes held out with 0 folds.
         every: Steps between two validations.
         draws: Times that the classes are dealt into known and absent ones; every second draw swaps them.
-        ordered: Whether a class is cut in the order of its items, for photos that are listed in the order in
-            which they were taken, rather than at random; see `training.evaluation.deal_roles`.
         fpir: False positive identification rate at which the false negative one is compared.
         rerank: Re-ranking that the verdict on re-ranking is about.
     """
@@ -231,7 +229,6 @@ class ValidationConfig(Frozen):
     share: float = Field(0.2, gt=0.0, lt=1.0)
     every: int = Field(200, ge=1)
     draws: int = Field(2, ge=1)
-    ordered: bool = False
     fpir: float = Field(0.05, gt=0.0, le=0.5)
     rerank: RerankConfig = RerankConfig()
 

@@ -174,7 +174,6 @@ class Validation:
                 self._classes,
                 draws=config.draws,
                 rng=rng,
-                ordered=config.ordered,
                 visits=items.visits,
             )
         ]
@@ -188,11 +187,6 @@ class Validation:
     def n_absent(self) -> int:
         """Queries without a mate."""
         return sum(len(search.queries) - search.n_known for search in self._searches)
-
-    @property
-    def n_gallery_labels(self) -> float:
-        """Labels that a gallery holds, in the mean."""
-        return float(np.mean([len(np.unique(self._classes[one.gallery])) for one in self._searches]))
 
     def require_queries(self) -> None:
         """Refuse classes that say nothing at the rate to compare at."""

@@ -82,7 +82,7 @@ def get(
     name = name or name_of(model if model in HUB_MODELS else repository.name)
     if name != name_of(name):
         raise RequestError(f"--name '{name}' is no name of a bundle: use small letters, digits, . _ and -")
-    path = output or home.settings().fitted_path / name
+    path = output or home.settings().fetched_path / name
     require_place(path, overwrite=overwrite)
     sample = folder_sample(images) if images else None
     form = precision or ("auto" if images else None)

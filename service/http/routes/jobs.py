@@ -1,4 +1,4 @@
-"""Jobs: begin a re-index or a fitting, see what is under way and how far it is, and stop it."""
+"""Jobs: begin a re-index, see what is under way and how far it is, and stop it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from vicinal.service.jobs.events import job_events
 from vicinal.service.jobs.job_log import JobLogLine
 from vicinal.service.jobs.records import Job, JobFailure, JobState, new_job
 from vicinal.service.keys import Keyring
-from vicinal.service.operations import Operation, fit, reindex
+from vicinal.service.operations import Operation, reindex
 from vicinal.service.operations.readable_sources import JobSources
 from vicinal.service.operations.reindex import ReindexRequest
 from vicinal.service.problem_types import PREFIX, told_to_some
@@ -66,10 +66,6 @@ class JobLogBody(Body):
     """
 
     lines: tuple[JobLogLine, ...]
-
-
-class FitStart(fit.FitRequest):
-    """Request to adapt the model to a gallery's labelled photos."""
 
 
 def page_of(rows: Sequence[Row], after: int, size: int) -> tuple[tuple[Row, ...], int | None]:
@@ -135,18 +131,6 @@ def reindex_gallery(
     return job
 
 
-@router.post("/admin/galleries/{gallery}/fit", status_code=202)
-def fit_gallery(
-    gallery: str, body: FitStart, request: Request, state: StateDependency, response: Response
-) -> Job:
-    """Adapt the model to the labelled photos of a gallery: a new bundle, measured on labels held out.
-
-    It takes minutes, and the `train` extra on the worker. The result says what is found more, and names the
-    bundle's folder. Another job on the gallery: 409, with its id as `job`.
-    """
-    return begin_job(request, response, state, fit.OPERATION, gallery, body)
-
-
 def _new_job(
     request: Request,
     state: State,
@@ -155,7 +139,6 @@ def _new_job(
     body: dict[str, Any],
     *,
     reads: Iterable[str | None],
-    bundle: str | None = None,
 ) -> Job:
     """A job with what the key of a call lets it read."""
     settings, grant = state.settings, call_of(request.scope).grant
@@ -165,19 +148,13 @@ def _new_job(
         for name in reads:
             if name is not None:
                 sources.place(name)
-    if bundle is not None and grant is not None and grant.galleries is not None and settings.bundles_dir:
-        found = settings.bundles_dir / bundle
-        owner = fit.fitted_for(found)
-        is_fitted = found.resolve().is_relative_to(settings.fitted_path.resolve())
-        if is_fitted and (owner is None or not grant.covers(settings.galleries_path, owner)):
-            raise RequestError(f"there is no bundle '{bundle}' for this key")
     return job
 
 
 def _reindex_job(gallery: str, body: ReindexRequest, request: Request, state: State) -> Job:
     reads = (body.source, body.comparison.queries, body.comparison.pictures)
     name, kind = reindex.OPERATION.name, state.kinds[reindex.OPERATION.name]
-    job = _new_job(request, state, name, gallery, body.model_dump(), reads=reads, bundle=body.bundle)
+    job = _new_job(request, state, name, gallery, body.model_dump(), reads=reads)
     reindex.require(kind.place(job), body)
     return job
 

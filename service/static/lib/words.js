@@ -49,7 +49,6 @@ export const JOBS = {
     check: "Check what was promised",
     compare: "Compare settings",
     duplicates: "Look for doubles",
-    fit: "Adapt the model",
   },
   states: {
     queued: { text: "Waits for its turn", kind: "plain", isFinal: false },

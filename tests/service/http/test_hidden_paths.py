@@ -92,7 +92,6 @@ BODIES: dict[str, list[dict[str, Any]]] = {
     "/duplicates": [{}],
     "/labelling": [{}],
     "/reindex": [{"source": "no such folder"}, {"source": ".", "bundle": "none"}, {"source": "../../etc"}],
-    "/fit": [{"name": "other"}],
     "/answers": [{"search_id": "x", "absent": True}],
 }
 

@@ -301,30 +301,6 @@ def test_a_key_of_all_galleries_reads_all_unless_folders_are_named(
     assert codes == [202, 422]
 
 
-@pytest.mark.parametrize(("owner", "status"), [("shoes", 202), ("other", 422), (None, 422)])
-def test_a_fitted_bundle_is_for_those_who_may_see_its_gallery(
-    data_dir: Path,
-    make_settings: MakeSettings,
-    write_bundle: Callable[..., ModelBundle],
-    owner: str | None,
-    status: int,
-) -> None:
-    settings = make_settings(data_dir, bundles_dir=data_dir / "bundles", run_jobs=False)
-    client = TestClient(create_app(settings))
-    made = write_bundle(data_dir / "bundles" / "fitted", seed=1).path
-    if owner is not None:
-        (made / "fitted-for.json").write_text(json.dumps(["a job", owner]))
-    store = state_of(client.app).keyring.store
-    _, key = store.create("mine", SCOPES, galleries=["shoes"])
-    _, everything = store.create("all", SCOPES)
-    answer = client.post(REINDEX, json={"bundle": "fitted"}, headers={"X-API-Key": key})
-    assert answer.status_code == status
-    if status == 202:
-        client.delete(f"/v1/jobs/{answer.json()['id']}", headers={"X-API-Key": key})
-    answer = client.post(REINDEX, json={"bundle": "fitted"}, headers={"X-API-Key": everything})
-    assert answer.status_code == 202
-
-
 def test_a_key_goes_on_with_no_job_that_reads_what_it_may_not(
     client: TestClient, app: FastAPI, give: Callable[..., dict[str, str]]
 ) -> None:

@@ -36,17 +36,6 @@ def test_each_class_is_known_in_one_draw_and_absent_in_the_next() -> None:
     assert not set(first.gallery) & set(first.known)
 
 
-def test_what_was_taken_earlier_is_never_on_both_sides() -> None:
-    labels = np.repeat(["a", "b", "c", "d"], 5)
-    is_early = np.tile([True, True, True, False, False], 4)
-    dealt = deal_roles(range(20), labels, draws=4, rng=np.random.default_rng(0), ordered=True)
-    sides = [bool(is_early[roles.gallery[0]]) for roles in dealt]
-    assert sides == [True, False, False, True]
-    for early, roles in zip(sides, dealt, strict=True):
-        assert set(is_early[roles.gallery]) == {early}
-        assert set(is_early[np.concatenate([roles.known, roles.absent])]) == {not early}
-
-
 def test_map_at_r_by_halves_asks_each_half_about_the_other() -> None:
     """Alike in each half, and turned by a right angle between the halves of `b`: only `a` is found."""
     labels = np.repeat(["a", "b"], 4)

@@ -29,11 +29,6 @@ const KINDS = {
     about: "Finds photos that are there twice, also smaller or saved again. Nothing is removed.",
     body: () => ({}),
   },
-  fit: {
-    text: "Adapt the model",
-    about: "Learns from the labels of this gallery, and says how much more is found. It takes long; the gallery stays as it is.",
-    body: ({ name, minutes }) => ({ name: name.trim(), minutes: Number(minutes) }),
-  },
   check: {
     text: "Check what was promised",
     about: "Tries with the answers of Review whether what was promised still holds. Nothing is changed by it.",
@@ -41,31 +36,23 @@ const KINDS = {
     path: checkOf,
   },
 };
-const isName = (name) => /^[a-z0-9][a-z0-9._-]{0,63}$/.test(name.trim());
 
 const Reindex = ({ asked: { source, waits }, change }) => html`
   <${Field} label="Take over photos from" hint="A folder that the server may read. Leave it empty to build from the photos that are there.">${(control) => html`
     <input type="text" dir="auto" autocomplete="off" spellcheck=${false} value=${source} onInput=${(event) => change({ source: event.target.value })} ...${control} />`}<//>
   <${Tick} label="Compare it first, and let me decide" checked=${waits} onChange=${(value) => change({ waits: value })} />`;
 
-const Fit = ({ asked: { name, minutes }, change }) => html`
-  <${Field} label="Name of the new model" hint="Small letters, digits, dots and dashes." error=${name && !isName(name) ? "This is no such name." : null}>${(control) => html`
-    <input type="text" autocomplete="off" autocapitalize="off" spellcheck=${false} value=${name} onInput=${(event) => change({ name: event.target.value })} ...${control} />`}<//>
-  <${Field} label="Minutes, about">${(control) => html`
-    <input type="number" min="1" max="1440" value=${minutes} onInput=${(event) => change({ minutes: event.target.value })} ...${control} />`}<//>`;
-
 export function Begin({ gallery, onClose }) {
   const list = useStore(galleries).list ?? [];
-  const [asked, set] = useState({ gallery: gallery ?? list[0]?.name, kind: "reindex", source: "", waits: false, name: "", minutes: "15" });
+  const [asked, set] = useState({ gallery: gallery ?? list[0]?.name, kind: "reindex", source: "", waits: false });
   const [error, setError] = useState(null);
   const [isBusy, setBusy] = useState(false);
   const change = (part) => { setError(null); set((old) => ({ ...old, ...part })); };
   const { kind } = asked;
   const { about, body, path = () => `/${kind}` } = KINDS[kind];
-  const isWhole = kind !== "fit" || isName(asked.name) && asked.minutes >= 1 && asked.minutes <= 1440;
   const start = async (event) => {
     event.preventDefault();
-    if (isBusy || !isWhole) return;
+    if (isBusy) return;
     setBusy(true);
     setError(null);
     try {
@@ -83,11 +70,10 @@ export function Begin({ gallery, onClose }) {
     <${Choice} label="Job" value=${kind} options=${Object.entries(KINDS).map(([one, { text }]) => [one, text])} onChange=${(value) => change({ kind: value })} />
     <p class="soft">${about}</p>
     ${kind === "reindex" && html`<${Reindex} asked=${asked} change=${change} />`}
-    ${kind === "fit" && html`<${Fit} asked=${asked} change=${change} />`}
     ${kind === "check" && html`<p><a href=${href("calibrate", asked.gallery, { view: "check" })}>Check with new photos</a></p>`}
     <${Fault} error=${error} />
     <div class="row end">${other && html`<a class="button quiet" href=${href("jobs", null, { id: other })} onClick=${onClose}>Show that job</a>`}
       <${Button} onClick=${onClose}>Cancel<//>
-      <${Button} type="submit" kind="main" busy=${isBusy} disabled=${!isWhole}>Start<//></div>
+      <${Button} type="submit" kind="main" busy=${isBusy}>Start<//></div>
   </form><//>`;
 }

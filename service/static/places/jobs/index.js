@@ -81,7 +81,7 @@ function List({ gallery = "", state = "" }) {
       ${now.length > 0 && html`<${UnderWay} jobs=${now} onEnd=${found.again} />`}
       ${past.length > 0 && html`<${Past} jobs=${past} />`}
       ${found.value && !jobs.length && html`<${Empty} title=${gallery || state ? "No such job" : "No job yet"}
-        text=${gallery || state ? "Jobs of other galleries or in other states are not shown." : "What takes long runs as a job: building a gallery again, looking for doubles, adapting the model."} />`}
+        text=${gallery || state ? "Jobs of other galleries or in other states are not shown." : "What takes long runs as a job: building a gallery again, looking for doubles."} />`}
       ${jobs.length === MOST && html`<p class="soft">The newest ${MOST} are shown.</p>`}
     </div>
     ${isBeginning && html`<${Begin} gallery=${gallery || null} onClose=${() => begin(false)} />`}`;

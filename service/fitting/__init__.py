@@ -1,1 +1,0 @@
-"""Fitting: the photos to adapt the model to, and in words what that changed; training does the rest."""
