@@ -38,21 +38,22 @@ def training_batches(
     images: LabelledImages,
     config: TrainingConfig,
     *,
-    drawn: Dataset[tuple[Tensor, int]] | None = None,
     first_step: int = 0,
     pin_memory: bool = False,
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Augmented batches of a run, the same for any number of workers, from whichever step on.
 
-    Each is (b, 3, S, S) float32 standardized pixels and (b,) int64 labels. `drawn` says what a drawn image
-    (step, place in the batch, position) becomes instead of its augmented pixels; batches of steps before
+    Each is (b, 3, S, S) float32 standardized pixels and (b,) int64 labels. Batches of steps before
     `first_step` are drawn, but not loaded.
     """
-    draws = _draws(drawn_batches(images, config), first_step)
-    if drawn is None and isinstance(images.pixels, StoredPixels) and not config.workers:
+    groups = images.super_labels if config.sampler.kind == "hierarchical" else images.sources
+    steps, seed = config.optimizer.steps, config.seed
+    batches = config.sampler.batches(images.labels, groups, n_batches=steps, seed=seed)
+    draws = _draws(batches, first_step)
+    if isinstance(images.pixels, StoredPixels) and not config.workers:
         draws = _expected(draws, images.pixels)
     loader: DataLoader[tuple[Tensor, int]] = DataLoader(
-        drawn or AugmentedImages(images, config.preprocessing, config.augmentation, seed=config.seed),
+        AugmentedImages(images, config.preprocessing, config.augmentation, seed=seed),
         batch_sampler=draws,
         num_workers=config.workers,
         pin_memory=pin_memory,
@@ -69,12 +70,6 @@ def training_batches(
         if isinstance(batch, DatasetError):
             raise batch
         yield batch
-
-
-def drawn_batches(images: LabelledImages, config: TrainingConfig) -> Batches:
-    """Batches of a run as positions; refused with ConfigError where the images cannot fill them."""
-    groups = images.super_labels if config.sampler.kind == "hierarchical" else images.sources
-    return config.sampler.batches(images.labels, groups, n_batches=config.optimizer.steps, seed=config.seed)
 
 
 class AugmentedImages(Dataset[tuple[Tensor, int]]):

@@ -33,8 +33,6 @@ class AugmentationConfig(Frozen):
         erase: Probability that a random rectangle is blanked.
         fill: Ground that turning uncovers; `black` is the zero padding of many papers.
         flip: Mirror at random; wrong for text and characters.
-        views: Changed pictures of each image that are made before training, the first unchanged; only with
-            `backbone.frozen_stages`. Without, every draw is changed anew.
     """
 
     smallest_crop: float = Field(0.6, gt=0.0, le=1.0)
@@ -45,7 +43,6 @@ class AugmentationConfig(Frozen):
     erase: float = Field(0.2, ge=0.0, le=1.0)
     fill: Literal["white", "black"] = "white"
     flip: bool = False
-    views: int = Field(8, ge=1)
 
 
 class TrainingConfig(Frozen):
@@ -66,10 +63,8 @@ class TrainingConfig(Frozen):
         validate_every: Steps between two validations, each of which leaves a checkpoint.
         patience: Validations without a better MAP@R on the held-out classes after which training stops; None
             trains all steps.
-        interpolate: Of the points between the first weights and the trained ones, keep the one with the best
-            MAP@R of held-out classes, or one nearer to the first that loses less than .01 of it: of the later
-            half of each among the earlier halves and the trained classes, and the other way round. A number
-            keeps the point at this share of the way: what lies nearer to general weights stays more general.
+        interpolate: Keep the point at this share of the way from the first weights to the trained ones: what
+            lies nearer to general weights stays more general. False keeps the trained ones.
         served_size: Side in pixels that the finished bundle fits images to; None as in training. Random crops
             show things larger than they are in whole images, which a larger side makes up for: Touvron et
             al., "Fixing the train-test resolution discrepancy", NeurIPS 2019.
@@ -102,7 +97,7 @@ class TrainingConfig(Frozen):
     validation_share: float = Field(0.1, ge=0.0, lt=1.0)
     validate_every: int = Field(250, ge=1)
     patience: int | None = Field(None, ge=1)
-    interpolate: bool | Annotated[float, Field(gt=0.0, lt=1.0)] = False
+    interpolate: Literal[False] | Annotated[float, Field(gt=0.0, lt=1.0)] = False
     served_size: int | None = Field(None, ge=16, le=2048)
     form: Precision | Literal["auto"] = "float32"
     source: str = ""
@@ -118,19 +113,12 @@ class TrainingConfig(Frozen):
     @model_validator(mode="after")
     def _parts_fit(self) -> TrainingConfig:
         check_loss_fits_sampler(self.loss, self.sampler)
-        for name, wanted in (("patience", self.patience), ("interpolate", self.interpolate is True)):
-            if wanted and not (self.validation_share or self.validation_datasets):
-                raise ValueError(
-                    f"{name} {str(wanted).lower()} needs held-out classes: set validation_share above 0, "
-                    f"or leave {name} out"
-                )
+        if self.patience and not (self.validation_share or self.validation_datasets):
+            raise ValueError(
+                f"patience {self.patience} needs held-out classes: set validation_share above 0, "
+                "or leave patience out"
+            )
         return self
-
-    def with_steps(self, steps: int) -> TrainingConfig:
-        """The same run with another number of steps, looked at as often."""
-        every = max(1, self.validate_every * steps // self.optimizer.steps)
-        optimizer = self.optimizer.model_copy(update={"steps": steps})
-        return self.model_copy(update={"optimizer": optimizer, "validate_every": every})
 
     @classmethod
     def load(

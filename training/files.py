@@ -16,9 +16,3 @@ def replacing(path: Path) -> Iterator[Path]:
     with partial.open("rb") as stream:
         os.fsync(stream.fileno())
     partial.replace(path)
-
-
-def write_text(path: Path, text: str) -> None:
-    """Replace a file by a text."""
-    with replacing(path) as partial:
-        partial.write_text(text, encoding="utf-8")

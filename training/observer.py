@@ -35,13 +35,6 @@ class StepProgress:
 class TrainingObserver:
     """Takes note of nothing and stops nothing; subclasses do."""
 
-    def on_views(self, done: int, total: int) -> None:
-        """Images were run through the frozen part of the network, before the first step."""
-
-    def on_ready(self, steps: int) -> int:
-        """Images are loaded, and run through the frozen part; gives how many of the steps are taken."""
-        return steps
-
     def on_start(self) -> None:
         """Images are loaded, and the first step is next."""
 
@@ -58,5 +51,5 @@ class TrainingObserver:
         """Something is left out or ends early; one line for people."""
 
     def should_stop(self) -> bool:
-        """True to write a checkpoint now and stop; asked after each image and each step."""
+        """True to write a checkpoint now and stop; asked after each step."""
         return False

@@ -17,7 +17,6 @@ from vicinal.models.bundle import BACKBONE_FILE, MANIFEST_FILE, ModelBundle
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import ConfigError
 from vicinal.models.probe import PROBE_FILE, write_probe
-from vicinal.training.backbones.front_maps import MAPS_FILE, PROGRESS_FILE, discard_maps
 from vicinal.training.card import write_card, write_notice
 from vicinal.training.checkpoint import CHECKPOINT_FILE
 from vicinal.training.config import TrainingConfig
@@ -31,14 +30,12 @@ from vicinal.training.observer import TrainingObserver
 from vicinal.training.trainer import Trainer, TrainingResult
 
 Start = Literal["new", "resume", "overwrite"]
-RUN_FILES = (
+_RUN_FILES = (
     MANIFEST_FILE,
     CHECKPOINT_FILE,
     CSV_FILE,
     CURVES_FILE,
     BACKBONE_FILE,
-    MAPS_FILE,
-    PROGRESS_FILE,
     "weights.pt",
     "recipe.toml",
     "MODEL_CARD.md",
@@ -72,15 +69,14 @@ def run_recipe(
     """Train, export, measure on the recipe's tests, and write the model card.
 
     Log, curves, checkpoint and `weights.pt` (for a recipe that starts from it) are kept beside the bundle in
-    `output`, maps of a frozen front only until it is there. `new` refuses a directory that holds a run,
-    `resume` goes on from its checkpoint, `overwrite` deletes it first. The device is `auto`, `cpu`, `cuda` or
-    `cuda:<number>`.
+    `output`. `new` refuses a directory that holds a run, `resume` goes on from its checkpoint, `overwrite`
+    deletes it first. The device is `auto`, `cpu`, `cuda` or `cuda:<number>`.
     """
     trainer = Trainer(recipe.config, folder=output, device=device, observer=observer)
     _prepare(output, start)
     result = trainer.run(resume=start == "resume")
     torch.save(result.network.state_dict(), output / "weights.pt")
-    fields = bundle_fields(recipe.config, result)
+    fields = _bundle_fields(recipe.config, result)
     bundle = export_network(result.network, output, fields)
     if recipe.config.form != "float32":
         sample = Sample(list_images(recipe.config.datasets[0]), is_labelled=True)
@@ -93,12 +89,16 @@ def run_recipe(
     write_notice(finished)
     write_card(finished)
     write_probe(finished)
-    discard_maps(output)
     return finished
 
 
 def _prepare(output: Path, start: Start) -> None:
-    found = files_of_run(output, RUN_FILES, start)
+    found = [name for name in _RUN_FILES if (output / name).exists()]
+    if found and start == "new":
+        raise ConfigError(
+            f"'{output}' already holds a run ({found[0]}): ",
+            advise("go on with {resume}, delete it with {overwrite}, or write elsewhere"),
+        )
     output.mkdir(parents=True, exist_ok=True)
     if start == "overwrite":
         for name in found:
@@ -106,18 +106,7 @@ def _prepare(output: Path, start: Start) -> None:
         shutil.rmtree(output / TENSORBOARD_FOLDER, ignore_errors=True)
 
 
-def files_of_run(output: Path, names: Sequence[str], start: Start) -> list[str]:
-    """Names of a run's files that are there; a new run refuses a folder that has any."""
-    found = [name for name in names if (output / name).exists()]
-    if found and start == "new":
-        raise ConfigError(
-            f"'{output}' already holds a run ({found[0]}): ",
-            advise("go on with {resume}, delete it with {overwrite}, or write elsewhere"),
-        )
-    return found
-
-
-def bundle_fields(config: TrainingConfig, result: TrainingResult) -> dict[str, Any]:
+def _bundle_fields(config: TrainingConfig, result: TrainingResult) -> dict[str, Any]:
     """Manifest fields that follow from the recipe and the training run."""
     training, preprocessing = result.training, config.preprocessing.model_dump()
     if config.served_size is not None:
@@ -136,7 +125,7 @@ def bundle_fields(config: TrainingConfig, result: TrainingResult) -> dict[str, A
             "loss": " + ".join([config.loss.name, *(one.name for one in config.loss.add)]),
             "steps": config.optimizer.steps,
             "best_step": result.best.step,
-            "share": result.share,
+            "share": config.interpolate or 1.0,
             "batch_size": config.sampler.batch_size,
             "seed": config.seed,
         },

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 import pickle
-import tempfile
-from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from vicinal.calibration.arrays import FloatArray, Indices, Mask
+from vicinal.calibration.arrays import Indices
 from vicinal.models.errors import ConfigError, TrainingStoppedError
-from vicinal.training.augmentation import drawn_batches, stored_size, training_batches
+from vicinal.training.augmentation import stored_size, training_batches
 from vicinal.training.backbones.backbone import EmbeddingNetwork, build_network, build_projector
-from vicinal.training.backbones.front_maps import (
-    DrawnMaps,
-    EarlierMaps,
-    FrontMaps,
-    make_maps,
-    no_earlier_maps,
-)
-from vicinal.training.backbones.frozen_front import CutNetwork
 from vicinal.training.checkpoint import (
     CHECKPOINT_FILE,
     check_checkpoint,
@@ -35,9 +25,8 @@ from vicinal.training.checkpoint import (
     save_checkpoint,
 )
 from vicinal.training.config import TrainingConfig
-from vicinal.training.datasets import LabelledImages, list_images, load_datasets, load_labels
+from vicinal.training.datasets import LabelledImages, list_images, load_datasets
 from vicinal.training.datasets.stored_pixels import PixelStore, StoredPixels
-from vicinal.training.evaluation import map_at_r_by_halves
 from vicinal.training.execution.device import MixedPrecision, choose_device, compiled, require_compiler
 from vicinal.training.log import TrainingLog
 from vicinal.training.loop import TrainingState, copied, finite
@@ -47,60 +36,38 @@ from vicinal.training.multistage import multistage_backward
 from vicinal.training.observer import StepProgress, StepRecord, TrainingObserver
 from vicinal.training.optimization import build_optimizer, build_schedule, parameter_groups
 from vicinal.training.samplers import leave_out_small_classes
-from vicinal.training.validation import best_between, between, embed_images, validate
+from vicinal.training.validation import between, embed_images, validate
 
 State = TrainingState[StepRecord]
 
 _NO_RECORD = StepRecord(0, math.nan, math.nan, math.nan, 0.0)
 # Images that the mean feature is taken of.
 _CENTERED_ON = 1024
-# Training images that stand beside the held-out ones in a gallery.
-_MOST_BESIDE = 2000
 # A list of thousands of classes would hide the line's end.
 _NAMED_CLASSES = 5
 
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """A trained network at its best validation.
-
-    `share` says how far from the first weights to the best ones the kept weights lie, in [0, 1]; where that
-    was chosen, `map_at_r` is what it was chosen by.
-    """
+    """A trained network at its best validation."""
 
     network: EmbeddingNetwork
     records: list[StepRecord]
     best: StepRecord
     training: LabelledImages
-    share: float = 1.0
-    map_at_r: float = math.nan
 
 
 @dataclass(frozen=True)
 class _Images:
-    """Images to train on, and the network that they go through: all of it, or the back of a cut one."""
-
     training: LabelledImages
     validation: LabelledImages
     identity: dict[str, Any]
-    network: nn.Module
-    maps: FrontMaps | None = None
-
-    def embed(self, config: TrainingConfig, of_training: Mask | None = None) -> FloatArray:
-        """Embed those of the training images, or by default the held-out ones; see `embed_images`."""
-        images = self.validation if of_training is None else self.training.subset(of_training)
-        maps = None
-        if self.maps is not None:
-            maps = self.maps.held_out if of_training is None else self.maps.training[of_training]
-        return embed_images(self.network, images.pixels, config.preprocessing, maps)
 
 
 class Trainer:
     """Trains one network as a configuration says, on `auto`, `cpu`, `cuda` or `cuda:<number>`.
 
-    Log, curves and checkpoint go into the folder; None writes nothing. Of images that went through the frozen
-    part before, with the same views, `earlier` has the maps. Weights of other runs from the same first ones,
-    `averaged`, are averaged with the best ones of this run: Wortsman et al., "Model soups", ICML 2022.
+    Log, curves and checkpoint go into the folder; None writes nothing.
     """
 
     def __init__(
@@ -110,11 +77,8 @@ class Trainer:
         folder: Path | None = None,
         device: str = "auto",
         observer: TrainingObserver | None = None,
-        earlier: EarlierMaps = no_earlier_maps,
-        averaged: Sequence[Mapping[str, Tensor]] = (),
     ) -> None:
         self.config = config
-        self.earlier, self.averaged = earlier, averaged
         self.folder = folder
         self.device = choose_device(device)
         self.observer = observer or TrainingObserver()
@@ -136,25 +100,18 @@ class Trainer:
         network = network.to(self.device).to(memory_format=torch.channels_last)
         _try_input(network, config)
         with ExitStack() as stack:
-            images = self._load_images(network, stack)
-            # A run that was killed while its images went through the front has no checkpoint yet.
-            goes_on = resume and (config.backbone.frozen_stages == 0 or self._checkpoint.is_file())
-            if goes_on:
+            images = self._load_images(stack)
+            if resume:
                 check_checkpoint(self._checkpoint, images.identity)
-            images = self._cut(network, images, stack)
-            planned = config.optimizer.steps
-            steps = self.observer.on_ready(planned)
-            if steps != planned:
-                self.config = config.with_steps(steps)
-            notice = self.precision.fit(images.network, network, config.preprocessing.input_size)
+            notice = self.precision.fit(network, config.preprocessing.input_size)
             if notice:
                 self.observer.on_notice(notice)
             state = self._new_state(network, images)
-            if goes_on:
+            if resume:
                 load_checkpoint(self._checkpoint, state, images.identity)
             self._optimize(state, images)
-            share, map_at_r = self._keep_best(state, images)
-        return TrainingResult(network.eval(), state.records, state.best, images.training, share, map_at_r)
+            self._keep_best(state)
+        return TrainingResult(network.eval(), state.records, state.best, images.training)
 
     @property
     def _checkpoint(self) -> Path:
@@ -162,15 +119,11 @@ class Trainer:
             raise ConfigError("a run without a folder has no checkpoint to resume from")
         return self.folder / CHECKPOINT_FILE
 
-    def _load_images(self, network: EmbeddingNetwork, stack: ExitStack) -> _Images:
+    def _load_images(self, stack: ExitStack) -> _Images:
         config, smallest = self.config, self.config.sampler.smallest_class
         datasets = (*config.datasets, *config.validation_datasets)
         fit, target_side = stored_size(config.preprocessing, config.augmentation)
-        images = (
-            load_labels(datasets)
-            if config.backbone.frozen_stages
-            else load_datasets(datasets, fit, limit=config.cache_bytes, target_side=target_side)
-        )
+        images = load_datasets(datasets, fit, limit=config.cache_bytes, target_side=target_side)
         if config.validation_datasets:
             is_held = np.arange(len(images.labels)) >= sum(len(list_images(one)) for one in config.datasets)
             larger, validation = images.subset(~is_held), images.subset(is_held)
@@ -187,7 +140,7 @@ class Trainer:
         if isinstance(images.pixels, StoredPixels):
             stack.callback(images.pixels.store.close)
             self._keep(images.pixels.store, np.concatenate([training.positions, validation.positions]))
-        return _Images(training, validation, identity, network)
+        return _Images(training, validation, identity)
 
     def _keep(self, store: PixelStore, positions: Indices) -> None:
         n_kept = store.keep(positions)
@@ -197,31 +150,10 @@ class Trainer:
                 f"{self.config.cache_bytes / 1e9:.1f} GB (cache_bytes), the others are decoded when drawn"
             )
 
-    def _cut(self, network: EmbeddingNetwork, images: _Images, stack: ExitStack) -> _Images:
-        """The images as maps of the network's frozen front, where it has one."""
-        config = self.config
-        if not config.backbone.frozen_stages:
-            return images
-        cut = CutNetwork(network, config.backbone.frozen_stages, config.preprocessing.input_size)
-        # A batch that cannot be drawn is told before every image goes through the front.
-        drawn_batches(images.training, config)
-        folder = self.folder or Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        maps = make_maps(
-            folder,
-            cut,
-            images.training,
-            images.validation,
-            config,
-            identity=images.identity,
-            observer=self.observer,
-            earlier=self.earlier,
-        )
-        return replace(images, network=cut, maps=maps)
-
     def _new_state(self, network: EmbeddingNetwork, images: _Images) -> State:
         config, training = self.config, images.training
         if config.backbone.head == "classifier" and config.start_from is None:
-            network.center_head(_mean_feature(network, images, config))
+            network.center_head(_mean_feature(network, training, config))
         network.to(memory_format=torch.channels_last)
         projector = build_projector(network.dim, config.backbone.projector).to(self.device)
         seen = config.backbone.projector.dim if config.backbone.projector else network.dim
@@ -240,13 +172,11 @@ class Trainer:
 
     def _optimize(self, state: State, images: _Images) -> None:
         config, steps = self.config, self.config.optimizer.steps
-        network = compiled(images.network) if config.compile else images.network
+        network = compiled(state.network) if config.compile else state.network
         log = TrainingLog(self.folder, first_step=state.step) if self.folder else None
-        maps, class_ids = images.maps, images.training.class_ids
         batches = training_batches(
             images.training,
             config,
-            drawn=DrawnMaps(maps, class_ids, config.seed) if maps else None,
             first_step=state.step,
             pin_memory=self.device.type == "cuda",
         )
@@ -308,33 +238,21 @@ class Trainer:
         finite(loss, state.step, "set precision to 'float32'", ConfigError)
         trained_by = state.beside["loss"]
         distance = trained_by.distance if isinstance(trained_by, MetricLoss) else "cosine"
-        hit_rate, map_at_r = validate(images.validation, lambda: images.embed(self.config), distance)
+        held_out, prepared = images.validation, self.config.preprocessing
+        hit_rate, map_at_r = validate(
+            held_out, lambda: embed_images(state.network, held_out.pixels, prepared), distance
+        )
         state.add(StepRecord(state.step, loss, hit_rate, map_at_r, state.seconds))
 
-    def _keep_best(self, state: State, images: _Images) -> tuple[float, float]:
-        """Give the network the best weights; says how far from the first ones they lie, and their figure."""
-        weights, wanted, map_at_r = state.best_weights, self.config.interpolate, math.nan
-        for number, others in enumerate(self.averaged, start=2):
-            weights = between(weights, others, 1.0 / number)
-        share = 1.0 if wanted is False else wanted
-        if wanted is not False:
-            if wanted is True:
-                share, map_at_r = best_between(
-                    state.start_weights, weights, lambda tried: self._map_at_r(state, images, tried)
-                )
+    def _keep_best(self, state: State) -> None:
+        """Give the network the best weights, or those at a share of the way to them."""
+        weights, share = state.best_weights, self.config.interpolate
+        if share:
             weights = between(state.start_weights, weights, share)
             self.observer.on_notice(
                 f"kept the weights {share:.0%} of the way from the first to the best ones"
             )
         state.network.load_state_dict(weights)
-        return share, map_at_r
-
-    def _map_at_r(self, state: State, images: _Images, weights: dict[str, Tensor]) -> float:
-        """MAP@R of the held-out classes beside the trained ones, which are what they are mistaken for."""
-        state.network.load_state_dict(weights)
-        n = len(images.training.labels)
-        beside = images.embed(self.config, np.arange(n) % -(-n // _MOST_BESIDE) == 0)
-        return map_at_r_by_halves(images.embed(self.config), images.validation.labels, beside)
 
     def _save(self, state: State, images: _Images) -> None:
         if self.folder is not None:
@@ -364,14 +282,13 @@ def _freeze_trunk(state: State, frozen: bool) -> None:
             parameter.requires_grad_(not frozen)
 
 
-def _mean_feature(network: EmbeddingNetwork, images: _Images, config: TrainingConfig) -> Tensor:
+def _mean_feature(network: EmbeddingNetwork, training: LabelledImages, config: TrainingConfig) -> Tensor:
     """(width,) what the head sees, averaged over some training images, all data sets counting alike."""
-    training = images.training
     some = np.unique(np.linspace(0, len(training.labels) - 1, _CENTERED_ON).astype(np.intp))
     mask = np.isin(np.arange(len(training.labels)), some)
     head, network.head = network.head, nn.Identity()
     try:
-        features = images.embed(config, mask)
+        features = embed_images(network, training.subset(mask).pixels, config.preprocessing)
     finally:
         network.head = head
     sources = training.sources[some]

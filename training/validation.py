@@ -10,17 +10,12 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from vicinal.calibration.arrays import Bytes, FloatArray, HalfFloats
+from vicinal.calibration.arrays import Bytes, FloatArray
 from vicinal.models.bundle import Preprocessing
 from vicinal.training.datasets import LabelledImages
 from vicinal.training.datasets.stored_pixels import StoredPixels
 from vicinal.training.evaluation import retrieval_metrics
 from vicinal.training.evaluation.metrics import Distance
-
-# Points between first and trained weights that are tried.
-SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
-# Points whose figure is lower than the best by less are as good: the held-out classes cannot tell them apart.
-_AS_GOOD = 0.01
 
 
 def validate(
@@ -33,28 +28,12 @@ def validate(
     return metrics.hit_rate[1], metrics.map_at_r
 
 
-def best_between(
-    start: Mapping[str, Tensor],
-    end: Mapping[str, Tensor],
-    measure: Callable[[dict[str, Tensor]], float],
-) -> tuple[float, float]:
-    """Share of the way, of `SHARES`, to the best point on the line from first weights to trained ones.
+def between(start: Mapping[str, Tensor], end: Mapping[str, Tensor], share: float) -> dict[str, Tensor]:
+    """Weights that lie a share of the way from `start` to `end`; counts are those of the end.
 
     Wortsman et al., "Robust fine-tuning of zero-shot models", CVPR 2022: such a point keeps much of what the
-    first weights knew of other images. Of points as good as the best the nearest to the first weights is
-    taken, which tells strangers apart better, and the first weights themselves only where they are best.
-    Gives the share and its figure.
+    first weights knew of other images.
     """
-    first, *others = (measure(between(start, end, share)) for share in SHARES)
-    best = max(others)
-    if first > best:
-        return SHARES[0], first
-    points = zip(SHARES[1:], others, strict=True)
-    return next((share, one) for share, one in points if not one < best - _AS_GOOD)
-
-
-def between(start: Mapping[str, Tensor], end: Mapping[str, Tensor], share: float) -> dict[str, Tensor]:
-    """Weights that lie a share of the way from `start` to `end`; counts are those of the end."""
     return {
         name: torch.lerp(start[name], value.to(start[name].device), share)
         if value.is_floating_point()
@@ -67,28 +46,24 @@ def embed_images(
     network: nn.Module,
     pixels: Bytes | StoredPixels,
     preprocessing: Preprocessing,
-    maps: HalfFloats | None = None,
     *,
     batch_size: int = 256,
 ) -> FloatArray:
-    """Embed stored images, (n, H, W, 3), as serving would, or by the maps, (n, ...), of a front.
+    """Embed stored images, (n, H, W, 3), as serving would.
 
     Images are fitted and standardized, without augmentation. Gives (n, d) float32, not normalized.
     """
 
     def prepared(part: slice) -> Tensor:
-        if maps is not None:
-            return torch.from_numpy(maps[part].astype(np.float32))
         tensors = [preprocessing.to_tensor(Image.fromarray(image)) for image in pixels[part]]
         return torch.from_numpy(np.stack(tensors)).contiguous(memory_format=torch.channels_last)
 
-    n, size = (len(pixels), batch_size) if maps is None else (len(maps), 64)
     network.eval()
     device = next(network.parameters()).device
     with torch.inference_mode():
         parts = [
-            network(prepared(slice(start, start + size)).to(device)).float().cpu()
-            for start in range(0, n, size)
+            network(prepared(slice(start, start + batch_size)).to(device)).float().cpu()
+            for start in range(0, len(pixels), batch_size)
         ]
     embeddings: FloatArray = torch.cat(parts).numpy()
     return embeddings

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from vicinal.training.datasets.labelled import ImageListing, list_images
 from vicinal.training.datasets.layouts.protocol import ProtocolConfig
 from vicinal.training.export.network import export_network
 
-__all__ = ["BACKBONE", "FeatureParts", "Features", "load_features", "view"]
+__all__ = ["BACKBONE", "FeatureParts", "Features", "cached", "load_features", "view"]
 
 BACKBONE = BackboneConfig(
     name="tf_efficientnet_lite0", weights="package", pooling="native", dim=None, layer_norm=False
@@ -96,22 +96,35 @@ def view(image: Image.Image, number: int, rng: np.random.Generator) -> Image.Ima
     return ImageOps.mirror(crop) if rng.random() < 0.5 else crop
 
 
-def _cached(root: Path, split: str, roles: tuple[str, ...], folder: Path, n_views: int = 1) -> Features:
-    path = folder / f"{root.name}-{split}.npz"
+def cached(
+    path: Path,
+    part: ProtocolConfig,
+    make: Callable[[], npt.NDArray[np.floating]],
+    dtype: type[np.floating] = np.float32,
+) -> Features:
+    """What a file keeps of one part, made where it is missing.
+
+    Args:
+        make: Gives (n, v, ...) of the part's images.
+        dtype: Of what is given back; float16 is kept.
+    """
     if not path.exists():
-        listing = list_images(ProtocolConfig(kind="protocol", root=root, split=split, roles=roles))
-        embedder = _embedder(folder, _SIDES.get(root.name, _SIDE))
-        views = np.concatenate([embedder.embed(batch) for batch in _batches(listing, n_views)])
+        listing = list_images(part)
         partial = path.with_suffix(".partial.npz")
-        np.savez(
-            partial,
-            views=views.reshape(len(listing), n_views, -1).astype(np.float16),
-            labels=listing.labels,
-            roles=listing.roles,
-        )
+        np.savez(partial, views=make().astype(np.float16), labels=listing.labels, roles=listing.roles)
         partial.rename(path)
     with np.load(path) as stored:
-        return Features(stored["views"].astype(np.float32), stored["labels"], stored["roles"])
+        return Features(stored["views"].astype(dtype), stored["labels"], stored["roles"])
+
+
+def _cached(root: Path, split: str, roles: tuple[str, ...], folder: Path, n_views: int = 1) -> Features:
+    def make() -> npt.NDArray[np.floating]:
+        listing, embedder = list_images(part), _embedder(folder, _SIDES.get(root.name, _SIDE))
+        views = np.concatenate([embedder.embed(batch) for batch in _batches(listing, n_views)])
+        return views.reshape(len(listing), n_views, -1)
+
+    part = ProtocolConfig(kind="protocol", root=root, split=split, roles=roles)
+    return cached(folder / f"{root.name}-{split}.npz", part, make)
 
 
 def _batches(listing: ImageListing, n_views: int) -> Iterator[Sequence[Image.Image]]:

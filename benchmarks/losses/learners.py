@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.losses.features import FeatureParts, Features, load_features
-from benchmarks.losses.maps import cut_network, load_maps
+from benchmarks.losses.maps import CutNetwork, load_maps
 from benchmarks.losses.measures import among_themselves, measure_test, search_metrics
 from benchmarks.losses.training import Run, batches, loss_of, optimizer_of, training_images
 from vicinal.calibration import cosine_margin
@@ -153,7 +153,7 @@ def _new_head(training: Features) -> nn.Module:
 
 def _new_stages(training: Features) -> nn.Module:
     """The last two stages and the head, centered at the mean feature of some training images."""
-    cut = cut_network().to(memory_format=torch.channels_last)
+    cut = CutNetwork().to(memory_format=torch.channels_last)
     some = np.unique(np.linspace(0, len(training.labels) - 1, _CENTERED_ON).astype(np.intp))
     head, cut.network.head = cut.network.head, nn.Identity()
     features = _embed(cut, training.subset(some))

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Self
 
 import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
 
-from benchmarks.losses.features import FeatureParts, Features
+from benchmarks.losses.features import FeatureParts, Features, cached
 from vicinal.models.bundle import Preprocessing
+from vicinal.training.augmentation import AugmentedImages, stored_size
 from vicinal.training.backbones.backbone import BackboneConfig, build_network
-from vicinal.training.backbones.front_maps import make_maps
-from vicinal.training.backbones.frozen_front import CutNetwork
-from vicinal.training.checkpoint import identity_of
-from vicinal.training.config import AugmentationConfig, TrainingConfig
-from vicinal.training.datasets import list_images, load_labels
+from vicinal.training.config import AugmentationConfig
+from vicinal.training.datasets import load_datasets
 from vicinal.training.datasets.layouts.protocol import ProtocolConfig
-from vicinal.training.observer import TrainingObserver
+from vicinal.training.validation import embed_images
 
-__all__ = ["cut_network", "load_maps"]
+__all__ = ["CutNetwork", "load_maps"]
 
 _SIDE = 128
 _FROZEN_STAGES = 5
+_VIEWS = 3
 _BACKBONE = BackboneConfig(
     name="tf_efficientnet_lite0",
     weights="package",
@@ -32,14 +34,36 @@ _BACKBONE = BackboneConfig(
     freeze_batch_norm=True,
     frozen_stages=_FROZEN_STAGES,
 )
+_SEARCHED = ("gallery", "query", "absent")
 _HALF = (0.5, 0.5, 0.5)
-# Those of the recipe of the bundle that ships, but for the number of views.
-_AUGMENTATION = AugmentationConfig(smallest_crop=0.4, degrees=15.0, flip=True, erase=0.0, views=3)
+_PREPROCESSING = Preprocessing(input_size=_SIDE, fit="squash", mean=_HALF, std=_HALF)
+# Those of the recipe of the bundle that ships.
+_AUGMENTATION = AugmentationConfig(smallest_crop=0.4, degrees=15.0, flip=True, erase=0.0)
 
 
-def cut_network() -> CutNetwork:
-    """The network with its first weights, cut before the last two stages; its head is not centered yet."""
-    return CutNetwork(build_network(_BACKBONE), _FROZEN_STAGES, _SIDE)
+class CutNetwork(nn.Module):
+    """The last two stages and the head, with their first weights, from maps to embeddings; `front` gives the
+    maps. The head is not centered yet.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.network = build_network(_BACKBONE)
+        trunk = self.network.trunk
+        stages = list(trunk.blocks)
+        self.front = nn.Sequential(trunk.conv_stem, trunk.bn1, *stages[:_FROZEN_STAGES])
+        self.back = nn.Sequential(*stages[_FROZEN_STAGES:], trunk.conv_head, trunk.bn2, trunk.global_pool)
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """Embed maps, to (b, 256), not normalized."""
+        embeddings: Tensor = self.network.head(self.back(maps))
+        return embeddings
+
+    def train(self, mode: bool = True) -> Self:
+        """Training mode of what learns."""
+        self.training = mode
+        self.network.train(mode)
+        return self
 
 
 def load_maps(root: Path, folder: Path) -> FeatureParts:
@@ -49,46 +73,29 @@ def load_maps(root: Path, folder: Path) -> FeatureParts:
         root: Folder with `protocol.csv` and its archives.
         folder: Where maps are kept.
     """
-    config = _config(root)
-    images = load_labels((*config.datasets, *config.validation_datasets))
-    n_training, n_calibration, _ = (
-        len(list_images(one)) for one in (*config.datasets, *config.validation_datasets)
-    )
-    place = np.arange(len(images.labels))
-    own = folder / f"{root.name}-{_SIDE}"
-    own.mkdir(parents=True, exist_ok=True)
-    training, others = images.subset(place < n_training), images.subset(place >= n_training)
-    maps = make_maps(
-        own,
-        cut_network(),
-        training,
-        others,
-        config,
-        identity=identity_of(config, images),
-        observer=TrainingObserver(),
-    )
-    views = maps.rows[: n_training * maps.views].reshape(n_training, maps.views, *maps.rows.shape[1:])
-    rest = Features(maps.held_out[:, None], others.labels, others.roles)
-    is_calibration = np.arange(len(others.labels)) < n_calibration
+    folder.mkdir(parents=True, exist_ok=True)
+
+    def part(split: str, roles: tuple[str, ...], n_views: int = 1) -> Features:
+        own = ProtocolConfig(kind="protocol", root=root, split=split, roles=roles)
+        path = folder / f"{root.name}-{split}-{_SIDE}.npz"
+        return cached(path, own, lambda: _maps(own, n_views), np.float16)
+
     return FeatureParts(
-        Features(views, training.labels, training.roles),
-        rest.subset(is_calibration),
-        rest.subset(~is_calibration),
+        part("train", ("train",), _VIEWS), part("calibration", _SEARCHED), part("test", _SEARCHED)
     )
 
 
-def _config(root: Path) -> TrainingConfig:
-    def part(split: str, *roles: str) -> dict[str, Any]:
-        return ProtocolConfig(kind="protocol", root=root, split=split, roles=roles).model_dump()
-
-    searched = ("gallery", "query", "absent")
-    return TrainingConfig.model_validate(
-        {
-            "name": f"{root.name}-maps",
-            "backbone": _BACKBONE,
-            "preprocessing": Preprocessing(input_size=_SIDE, fit="squash", mean=_HALF, std=_HALF),
-            "augmentation": _AUGMENTATION,
-            "datasets": [part("train", "train")],
-            "validation_datasets": [part("calibration", *searched), part("test", *searched)],
-        }
-    )
+def _maps(part: ProtocolConfig, n_views: int) -> npt.NDArray[np.float16]:
+    """(n, v, C, H, W): each image as it is, then changed at random."""
+    front = CutNetwork().front.eval()
+    plain = embed_images(front, load_datasets([part], _PREPROCESSING.resize).pixels, _PREPROCESSING)
+    views = np.empty((len(plain), n_views, *plain.shape[1:]), np.float16)
+    views[:, 0] = plain
+    if n_views > 1:
+        images = load_datasets([part], stored_size(_PREPROCESSING, _AUGMENTATION)[0])
+        augmented = AugmentedImages(images, _PREPROCESSING, _AUGMENTATION, seed=0)
+        with torch.inference_mode():
+            for position in range(len(plain)):
+                changed = torch.stack([augmented[view, 0, position][0] for view in range(1, n_views)])
+                views[position, 1:] = front(changed).numpy()
+    return views

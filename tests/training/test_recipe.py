@@ -30,6 +30,7 @@ validation_share = 0.0
 name = "resnet18"
 arguments = {{ layers = [1, 1, 1, 1], channels = [8, 8, 16, 16] }}
 dim = 16
+frozen_stages = 2
 
 [preprocessing]
 input_size = 32

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 
@@ -15,7 +13,7 @@ from PIL import Image  # noqa: E402
 from vicinal.models.bundle import Preprocessing  # noqa: E402
 from vicinal.training.backbones.backbone import BackboneConfig, build_network  # noqa: E402
 from vicinal.training.datasets import LabelledImages  # noqa: E402
-from vicinal.training.validation import best_between, embed_images, validate  # noqa: E402
+from vicinal.training.validation import embed_images, validate  # noqa: E402
 
 SQUASHED = Preprocessing(input_size=32, fit="squash")
 
@@ -37,21 +35,3 @@ def test_held_out_images_are_ranked_by_the_distance_of_the_loss() -> None:
     rows = np.array([[1.0, 1.1], [9.0, 9.1], [1.1, 1.0], [9.1, 9.0]], np.float32)
     assert validate(images, lambda: rows, "euclidean") == (1.0, 1.0)
     assert validate(images, lambda: rows)[0] < 1.0
-
-
-@pytest.mark.parametrize(
-    ("figures", "share"),
-    [
-        ([0.5, 0.695, 0.7, 0.701, 0.6], 0.25),
-        ([0.5, 0.68, 0.7, 0.701, 0.6], 0.5),
-        ([0.699, 0.6, 0.6, 0.6, 0.7], 1.0),
-        ([0.8, 0.7, 0.7, 0.7, 0.7], 0.0),
-        ([math.nan] * 5, 0.25),
-    ],
-)
-def test_of_points_as_good_as_the_best_the_nearest_to_the_first_weights_is_kept(
-    figures: list[float], share: float
-) -> None:
-    start, end = {"weight": torch.tensor(0.0)}, {"weight": torch.tensor(1.0)}
-    kept, figure = best_between(start, end, lambda tried: figures[int(4 * tried["weight"])])
-    np.testing.assert_equal((kept, figure), (share, figures[int(4 * share)]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
@@ -30,6 +31,9 @@ from vicinal.training.backbones.weights import (
 _HUB = "hf-hub:"
 # What the hub's client raises without a network, of classes that it has moved before.
 _NOT_CONNECTED = ("LocalEntryNotFoundError", "OfflineModeIsEnabled", "ConnectError", "URLError")
+# How timm calls the containers of stages, and stages that are attributes of their own.
+_CONTAINERS = ("blocks", "stages", "layers")
+_STAGE = re.compile(r"(layer|stage|s)_?\d+")
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
@@ -69,9 +73,8 @@ class BackboneConfig(Frozen):
         head: First weights of the linear head: `random`, or `classifier` for the directions in which the
             classifier of the first weights tells things apart, centered at the mean feature of the training
             images; this suits average pooling without layer norm.
-        frozen_stages: Stages of the trunk, counted from the image, that keep their weights; `all` keeps the
-            whole trunk. Training images go through them once, not once a step; see
-            `training.backbones.front_maps`.
+        frozen_stages: Stages of the trunk, counted from the image, that keep their weights and statistics;
+            `all` keeps the whole trunk.
         projector: Layers between embedding and loss that are not exported; None trains without.
     """
 
@@ -129,16 +132,16 @@ class EmbeddingNetwork(nn.Module):
         self.head = nn.Linear(width, config.dim) if config.dim else nn.Identity()
         self.dim = config.dim or width
         self.freeze_batch_norm = config.freeze_batch_norm
+        self.frozen_stages = config.frozen_stages
         for layer in self._frozen_layers():
             layer.requires_grad_(False)
+        # Such as the positions of a transformer, which stand before its stages.
+        for parameter in trunk.parameters(recurse=False) if self.frozen_stages else ():
+            parameter.requires_grad_(False)
 
     def forward(self, images: Tensor) -> Tensor:
         """Embed (B, 3, S, S) to (B, dim), not normalized."""
-        return self.embed(self.trunk(images))
-
-    def embed(self, features: Tensor) -> Tensor:
-        """(B, dim), not normalized, of what the trunk gives."""
-        embeddings: Tensor = self.head(self.norm(self.pooling(features)))
+        embeddings: Tensor = self.head(self.norm(self.pooling(self.trunk(images))))
         return embeddings
 
     def set_head(self, projection: Projection) -> None:
@@ -155,16 +158,17 @@ class EmbeddingNetwork(nn.Module):
                 self.head.bias.copy_(-self.head.weight @ mean.to(self.head.weight))
 
     def train(self, mode: bool = True) -> Self:
-        """Training mode; frozen batch-norm layers keep using their running statistics."""
+        """Training mode, but for frozen stages and batch-norm layers."""
         super().train(mode)
         for layer in self._frozen_layers():
             layer.eval()
         return self
 
     def _frozen_layers(self) -> list[nn.Module]:
-        if not self.freeze_batch_norm:
-            return []
-        return [layer for layer in self.modules() if isinstance(layer, BATCH_NORMS)]
+        frozen = _first_stages(self.trunk, self.frozen_stages)
+        if self.freeze_batch_norm:
+            frozen += [layer for layer in self.modules() if isinstance(layer, BATCH_NORMS)]
+        return frozen
 
 
 def build_network(config: BackboneConfig, *, input_size: int | None = None) -> EmbeddingNetwork:
@@ -222,6 +226,25 @@ def build_projector(dim: int, config: ProjectorConfig | None) -> nn.Module:
     for width, following in pairwise([dim] * config.layers + [config.dim]):
         layers += [nn.Linear(width, following), nn.ReLU()]
     return nn.Sequential(*layers[:-1])
+
+
+def _first_stages(trunk: nn.Module, frozen_stages: int | Literal["all"]) -> list[nn.Module]:
+    """Children of a trunk up to the end of a stage, counted from the image."""
+    if frozen_stages == "all":
+        return [trunk]
+    links: list[tuple[nn.Module, bool]] = []
+    for name, child in trunk.named_children():
+        if name in _CONTAINERS and isinstance(child, nn.Sequential):
+            links += [(stage, True) for stage in child]
+        else:
+            links.append((child, _STAGE.fullmatch(name) is not None))
+    ends = [place for place, (_, is_stage) in enumerate(links, start=1) if is_stage]
+    if frozen_stages > len(ends):
+        raise ConfigError(
+            f"backbone.frozen_stages is {frozen_stages}, this {type(trunk).__name__} has {len(ends)} stages: "
+            "lower it, or set it to 'all'"
+        )
+    return [module for module, _ in links[: ends[frozen_stages - 1]]] if frozen_stages else []
 
 
 def _first_weights(config: BackboneConfig) -> tuple[Path, dict[str, Tensor]]:

@@ -10,8 +10,6 @@ from vicinal.training.datasets.labelled import (
     LabelledImages,
     list_images,
     load_datasets,
-    load_labels,
-    opened_images,
 )
 
 __all__ = [
@@ -20,6 +18,4 @@ __all__ = [
     "LabelledImages",
     "list_images",
     "load_datasets",
-    "load_labels",
-    "opened_images",
 ]

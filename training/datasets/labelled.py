@@ -148,23 +148,6 @@ def load_datasets(
     return _labelled(pixels, listings)
 
 
-def load_labels(configs: Sequence[DatasetConfig]) -> LabelledImages:
-    """Load data sets without decoding an image or holding a pixel; refused like `load_datasets`."""
-    listings = _list_all(configs)
-    return _labelled(np.empty((sum(map(len, listings)), 0, 0, 3), np.uint8), listings)
-
-
-def opened_images(
-    configs: Sequence[DatasetConfig], *, target_side: int | None = None
-) -> AbstractContextManager[Callable[[int], Image.Image]]:
-    """Open data sets for decoding image by image, as `decode_image` does for a `target_side`.
-
-    Gives a function from a place among all images to the image, for any number of threads. It raises a
-    DatasetError where the image cannot be used.
-    """
-    return _opened(_list_all(configs), target_side)
-
-
 @contextmanager
 def _opened(
     listings: Sequence[ImageListing], target_side: int | None = None

@@ -10,7 +10,6 @@ from vicinal.training.evaluation.metrics import (
 from vicinal.training.evaluation.open_set import (
     deal_roles,
     fnir_at_fpir,
-    map_at_r_by_halves,
     threshold_at_fpir,
 )
 from vicinal.training.evaluation.report import EvaluationSettings, evaluate
@@ -23,7 +22,6 @@ __all__ = [
     "deal_roles",
     "evaluate",
     "fnir_at_fpir",
-    "map_at_r_by_halves",
     "nmi",
     "retrieval_metrics",
     "threshold_at_fpir",

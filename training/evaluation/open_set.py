@@ -7,10 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.calibration.arrays import AnyArray, FloatArray, Floats, Ints, Mask
-from vicinal.calibration.rates.average_precision import average_precisions
+from vicinal.calibration.arrays import AnyArray, Ints, Mask
 from vicinal.models.errors import EvaluationError
-from vicinal.models.similarity import normalize
 
 
 @dataclass(frozen=True)
@@ -90,39 +88,6 @@ def fnir_at_fpir(best_mate_scores: npt.ArrayLike, best_absent_scores: npt.ArrayL
     if not len(mates) or not len(absent):
         raise EvaluationError("FNIR at an FPIR needs queries with and without a mate")
     return float((mates < threshold_at_fpir(absent, fpir)).mean())
-
-
-def map_at_r_by_halves(
-    embeddings: npt.ArrayLike, labels: npt.ArrayLike, beside: npt.ArrayLike | None = None
-) -> float:
-    """MAP@R of the later half of each class among the earlier halves, and the other way round.
-
-    Embeddings (n, d), normalized or not, stand in the order in which their photos were taken; those `beside`,
-    (m, d) of other classes, stand in both galleries. Refused with EvaluationError when no class has a pair.
-    """
-    unit, names = normalize(np.asarray(embeddings, np.float32)), np.asarray(labels)
-    others = unit[:0] if beside is None else normalize(np.asarray(beside, np.float32))
-    halves = _halves(np.arange(len(names)), names)
-    precisions = [
-        _precisions(unit, names, gallery, queries, others) for gallery, queries in (halves, halves[::-1])
-    ]
-    if not sum(map(len, precisions)):
-        raise EvaluationError("a search by halves needs a class of two images")
-    return float(np.concatenate(precisions).mean())
-
-
-def _precisions(
-    unit: FloatArray, labels: AnyArray, gallery: Ints, queries: Ints, others: FloatArray
-) -> Floats:
-    """Average precision of each query with a mate in the gallery."""
-    are_mates = labels[queries, None] == labels[gallery]
-    n_mates = are_mates.sum(axis=1)
-    asked, most = n_mates > 0, int(n_mates.max(initial=0))
-    scores = unit[queries[asked]] @ np.concatenate([unit[gallery], others]).T
-    best = np.argsort(-scores, axis=1, kind="stable")[:, :most]
-    # What stands beside is no mate.
-    are_mates = np.pad(are_mates[asked], ((0, 0), (0, len(others))))
-    return average_precisions(np.take_along_axis(are_mates, best, axis=1), n_mates[asked])
 
 
 def _halves(positions: Ints, labels: AnyArray, visits: Ints | None = None) -> tuple[Ints, Ints]:

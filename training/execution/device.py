@@ -30,7 +30,7 @@ class MixedPrecision:
         self.dtype = _choose_dtype(wanted, device)
         self.scaler = torch.amp.GradScaler(device.type, enabled=self.dtype == torch.float16)
 
-    def fit(self, trained: nn.Module, network: nn.Module, input_size: int) -> str:
+    def fit(self, network: nn.Module, input_size: int) -> str:
         """Leave bfloat16 on a CPU where it is slower than float32, or torch computes wrong gradients in it.
 
         Slower: training the last stages of EfficientNet-Lite0, of depthwise convolutions, took 1.5 to 1.9
@@ -40,7 +40,7 @@ class MixedPrecision:
         """
         if self.device.type != "cpu" or self.dtype != torch.bfloat16:
             return ""
-        if self.wanted == "auto" and not _gains_by_bfloat16(trained):
+        if self.wanted == "auto" and not _gains_by_bfloat16(network):
             self.dtype = torch.float32
             return ""
         name = _strided_over_one_pixel(network, input_size)
@@ -83,9 +83,9 @@ def supports_bfloat16(device: torch.device) -> bool:
     return bool(probe())
 
 
-def _gains_by_bfloat16(trained: nn.Module) -> bool:
+def _gains_by_bfloat16(network: nn.Module) -> bool:
     learning = [
-        one for one in trained.modules() if any(p.requires_grad for p in one.parameters(recurse=False))
+        one for one in network.modules() if any(p.requires_grad for p in one.parameters(recurse=False))
     ]
     convolutions = [layer for layer in learning if isinstance(layer, nn.Conv2d)]
     if any(layer.groups == layer.in_channels > 1 for layer in convolutions):

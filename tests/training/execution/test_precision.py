@@ -89,7 +89,7 @@ def test_auto_leaves_bfloat16_where_torch_computes_wrong_gradients(
 ) -> None:
     monkeypatch.setattr(execution_device, "supports_bfloat16", lambda _: True)
     mixed = MixedPrecision("auto", CPU)
-    assert "'4', whose input is one pixel: training in float32" in mixed.fit(halving, halving, 16)
+    assert "'4', whose input is one pixel: training in float32" in mixed.fit(halving, 16)
     assert mixed.dtype == torch.float32
 
 
