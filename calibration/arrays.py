@@ -22,7 +22,6 @@ Ints: TypeAlias = npt.NDArray[np.int64]
 Indices: TypeAlias = npt.NDArray[np.intp]
 AnyInts: TypeAlias = npt.NDArray[np.integer]
 
-HalfFloats: TypeAlias = npt.NDArray[np.float16]
 # Embeddings and scores of a search.
 FloatArray: TypeAlias = npt.NDArray[np.float32]
 # Rates, and scores that are calibrated.
