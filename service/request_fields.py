@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 RefineChoice = Literal["auto", "off", "gallery", "query", "both"]
 RerankChoice = Literal["auto", "off", "contextual"]
-GroupChoice = Literal["auto", "max", "mean", "lme", "vote", "share", "learned"]
+MetricChoice = Literal["auto", "cosine", "lda"]
 OnConflict = Literal["error", "replace", "skip"]
 
 

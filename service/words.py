@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from vicinal.models.bundle import ModelBundle, Noun
     from vicinal.service.measuring.drift import DriftState
     from vicinal.service.measuring.evidence import Evidence, RateEvidence, RerankTrial, VisitEvidence
+    from vicinal.service.measuring.group_trials import MetricTrial
     from vicinal.service.measuring.records.promise import PromiseCheck
     from vicinal.service.search.answers import CalibrationState
     from vicinal.service.search.pipeline import Pipeline
@@ -164,6 +165,20 @@ def rerank_words(found: RerankTrial, target: Target | None, noun: Noun = "photo"
     if not is_missed:
         gain = f"answers some {counted(found.gain)} of 100 fewer {noun}s of things you lack"
     return f"{tried}: with k {found.chosen.k} it {gain}, so that it comes with this threshold."
+
+
+def metric_words(found: MetricTrial | None, noun: Noun = "photo") -> str | None:
+    """Sentence on what a trial of the gallery's own metric took, and why."""
+    if found is None:
+        return None
+    if found.lda is None or found.cosine is None:
+        return f"Labels are compared by their nearest {noun}: {found.reason}."
+    low, high = 100 * (found.low or 0.0), 100 * (found.high or 0.0)
+    how = "What the labels teach decides" if found.chosen == "lda" else f"The nearest {noun} decides"
+    return (
+        f"{how}: of 100 searches {counted(found.lda)} go wrong by what the labels teach and "
+        f"{counted(found.cosine)} by the nearest {noun}, a difference of {low:+.0f} to {high:+.0f}."
+    )
 
 
 def drift_words(found: DriftState) -> str:

@@ -230,7 +230,8 @@ def find_best(scorer: Scorer, snapshot: Snapshot, embeddings: FloatArray) -> Ans
         positions, scores = scored.positions[:, 0], scored.scores[:, 0]
         if groups is not None and group is not None:
             # The best photo stands for its group.
-            grouped = groups.table(scored).scored(group)
+            part = embeddings[start : start + _CHUNK]
+            grouped = groups.table(scored, group=group, queries=part).scored()
             best, scores = grouped.best[:, 0], grouped.scores[:, 0]
             positions = np.where(best >= 0, scored.positions[np.arange(len(best)), best], -1)
         found.append((positions, scores))

@@ -21,7 +21,7 @@ from vicinal.service.errors import GONE_RERANK
 from vicinal.service.measuring.evidence import RateEvidence
 from vicinal.service.measuring.records.record import CalibrationRecord
 from vicinal.service.request_fields import ComparisonOptions
-from vicinal.service.search.pipeline import GroupScore, Pipeline, Rerank, RerankMethod
+from vicinal.service.search.pipeline import Pipeline, Rerank, RerankMethod
 from vicinal.service.words import percent
 
 _MOST_VARIANTS = 64
@@ -47,10 +47,7 @@ class PipelineGrid(Frozen):
         min_length=1,
         max_length=256,
         description="What is decided as one by every pipeline that is tried, `label` or a metadata key; "
-        "what the version's own decides when null. Its own is then tried with every `group_score`.",
-    )
-    group_score: tuple[GroupScore, ...] = Field(
-        get_args(GroupScore), min_length=1, description="With groups: how a group is scored from its items."
+        "what the version's own decides when null.",
     )
 
     @model_validator(mode="before")

@@ -23,7 +23,6 @@ from vicinal.models.refiner_manifest import Sides
 from vicinal.service.comparing.record import ComparisonRequest, ItemCounts, PipelineGrid
 from vicinal.service.errors import CalibrationRecordError, RequestError
 from vicinal.service.galleries.bundles import ServedBundle, ServedBundles
-from vicinal.service.measuring.group_trials import group_forms
 from vicinal.service.measuring.queries import LabelledQueries, QueryReading, read_queries
 from vicinal.service.measuring.records.record import CalibrationRecord
 from vicinal.service.measuring.records.store import CalibrationStore
@@ -137,10 +136,6 @@ def _with_pipelines(
             pipeline = Pipeline(refine=refined.refine, rerank=rerank, group=group)
             other = OpenedVariant(own.gallery, own.snapshot, served, pipeline, refinement)
             found.setdefault(pipeline.key, other)
-    for form in () if group is None else group_forms(group.by):
-        if form.score in grid.group_score:
-            pipeline = own.pipeline.model_copy(update={"group": form})
-            found.setdefault(pipeline.key, replace(own, pipeline=pipeline))
     return list(found.values())[1:], left_out
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -27,8 +27,8 @@ from vicinal.service.measuring.evidence import (
     visit_evidence,
 )
 from vicinal.service.measuring.group_trials import (
-    TriedForm,
-    choose_form,
+    MetricTrial,
+    choose_metric,
     measure_groups,
     require_group_target,
     require_reached,
@@ -46,6 +46,7 @@ from vicinal.service.measuring.records.record import (
 )
 from vicinal.service.measuring.searches import DrawnSearches
 from vicinal.service.measuring.visits import Visits, look_alikes
+from vicinal.service.request_fields import MetricChoice
 from vicinal.service.search.item_spaces import OpenedRefiner
 from vicinal.service.search.pipeline import Group, Pipeline
 from vicinal.service.search.scorer import Scorer
@@ -73,7 +74,9 @@ class Calibration:
 class Calibrator:
     """Calibrates one pipeline on one gallery version, with a sample of queries beyond `most_queries`.
 
-    `starting`, the threshold that the bundle brings, decides between two readings (`ThresholdChoice`).
+    `starting`, the threshold that the bundle brings, decides between two readings (`ThresholdChoice`). Where
+    groups are decided, `metric` says how their score is chosen, and that of the pipeline's group is taken
+    where it is None; with `may_decide_items`, items are decided where no metric of labels finds more.
     """
 
     def __init__(
@@ -86,7 +89,8 @@ class Calibrator:
         refinement: OpenedRefiner | None = None,
         visits: Visits | None = None,
         same_pictures: SamePictures | None = None,
-        forms: Sequence[Group] | None = None,
+        metric: MetricChoice | None = None,
+        may_decide_items: bool = False,
         starting: float | None = None,
         device: str = "cpu",
     ) -> None:
@@ -98,8 +102,7 @@ class Calibrator:
         self.same_pictures = same_pictures
         self.starting = starting
         self.device = device
-        own = [] if pipeline.group is None else [pipeline.group]
-        self.forms = tuple(forms or own)
+        self.metric, self.may_decide_items = metric, may_decide_items
         self._labels = [label for label in snapshot.labels if label is not None]
 
     def leave_one_out(self) -> LabelledQueries:
@@ -126,15 +129,12 @@ class Calibrator:
         if keeps_apart:
             scoring = TrialScoring(self.snapshot, self.scorer, sampled, device=self.device)
             together = scoring.measure(pass_of(on_progress, 1, n_passes))
-        tried: tuple[TriedForm, ...] = ()
-        if self.forms:
-            measured, tried = choose_form(measured, self.forms, target, seed=self.seed)
-            # Fitted anew, as it would have been.
-            form = measured.group and measured.group.model_copy(update={"weights": ()})
-            together = measure_groups(together, form) if together and form else together
+        measured, trial = self._decided(measured, target)
+        if together is not None and measured.group is not None:
+            together = measure_groups(together, measured.group, measured.folds)
         if absent is not None:
             measured = replace(measured, absent=absent)
-        return self.calibration(sampled, measured, target, together=together, tried=tried)
+        return self.calibration(sampled, measured, target, together=together, trial=trial)
 
     def measure_searches(
         self,
@@ -150,19 +150,17 @@ class Calibrator:
         """
         self._require(drawn.labelled, self.scorer.pipeline.group, target)
         items = self._score_searches(drawn, on_progress)
-        measured, tried = (
-            choose_form(items, self.forms, target, seed=self.seed) if self.forms else (items, ())
-        )
+        measured, trial = self._decided(items, target)
         searches = drawn.scored(measured, self.snapshot, self.scorer, threshold)
         measured = replace(measured, searches=searches, absent=absent)
-        found = self.calibration(drawn.labelled, measured, target, tried=tried)
+        found = self.calibration(drawn.labelled, measured, target, trial=trial)
         warnings = (*drawn.warnings, *found.record.warnings)
         return replace(found, record=found.record.model_copy(update={"warnings": warnings}))
 
     def score_searches(
         self, drawn: DrawnSearches, threshold: float, on_progress: OnProgress = no_progress
     ) -> Measurement:
-        """Score answered searches, with the weights of their draw; groups are scored by the first form."""
+        """Score answered searches, with the weights of their draw; groups as the pipeline does."""
         measured = self.decide(self._score_searches(drawn, on_progress))
         return replace(measured, searches=drawn.scored(measured, self.snapshot, self.scorer, threshold))
 
@@ -178,7 +176,7 @@ class Calibrator:
         return scoring.measure(on_progress)
 
     def score(self, queries: LabelledQueries, on_progress: OnProgress) -> Measurement:
-        """Score all queries as a calibration does; nothing is chosen, groups are scored by the first form."""
+        """Score all queries as a calibration does; nothing is chosen."""
         return self.decide(self.score_items(queries, on_progress))
 
     def score_items(self, queries: LabelledQueries, on_progress: OnProgress) -> Measurement:
@@ -187,8 +185,21 @@ class Calibrator:
         return scoring.measure(on_progress)
 
     def decide(self, items: Measurement) -> Measurement:
-        """Decide by the items themselves, or by groups of them in the first form, as the pipeline does."""
-        return measure_groups(items, self.forms[0]) if self.forms else items
+        """Decide by the items themselves, or by groups of them, as the pipeline does."""
+        group = self.scorer.pipeline.group
+        return items if group is None else measure_groups(items, group)
+
+    def _decided(self, items: Measurement, target: Target) -> tuple[Measurement, MetricTrial | None]:
+        group = self.scorer.pipeline.group
+        if group is None and self.may_decide_items:
+            return items, MetricTrial(chosen="cosine", chose_labels=True, reason="no other was to be tried")
+        if group is None or self.metric is None:
+            return self.decide(items), None
+        measured, trial = choose_metric(items, group.by, target, self.metric, seed=self.seed)
+        if trial is None or not self.may_decide_items:
+            return measured, trial
+        trial = trial.model_copy(update={"chose_labels": True})
+        return (measured if trial.chosen == "lda" else items), trial
 
     def calibration(
         self,
@@ -197,7 +208,7 @@ class Calibrator:
         target: Target,
         *,
         together: Measurement | None = None,
-        tried: tuple[TriedForm, ...] = (),
+        trial: MetricTrial | None = None,
     ) -> Calibration:
         """Choose the best threshold that holds the target; for arguments see `measure`."""
         self._require(queries, measured.group, target)
@@ -211,7 +222,7 @@ class Calibrator:
             threshold = threshold if chosen is None else chosen.threshold
         if measured.group is not None:
             require_reached(measured, target, threshold)
-            pipeline = pipeline.model_copy(update={"group": measured.group})
+        pipeline = pipeline.model_copy(update={"group": measured.group})
         opis = measure_opis(measured)
         visits = None if self.visits is None else visit_evidence(self.visits, measured, together, target)
         evidence = gather_evidence(
@@ -224,7 +235,7 @@ class Calibrator:
             apart=apart,
             chosen=chosen,
             near_duplicates=self._near_duplicates(measured, queries),
-            group_forms=tried,
+            metric=trial,
         )
         record = self._record(queries, measured, target, threshold, pipeline, evidence)
         curves = gather_curves(measured, threshold, snapshot=self.snapshot, queries=queries, opis=opis)

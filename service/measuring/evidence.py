@@ -32,7 +32,7 @@ from vicinal.calibration.rates.label_counts import RateName, impostor_label_effe
 from vicinal.calibration.rates.paired_bootstrap import FigureChange
 from vicinal.calibration.targets import highest_threshold, lowest_threshold, threshold_of_mean
 from vicinal.service.measuring.group_trials import (
-    TriedForm,
+    MetricTrial,
     best_without_nearest,
     own_scores_apart,
     own_scores_with_one_less,
@@ -336,7 +336,7 @@ class RerankTrial(Frozen):
         return next((one.gain for one in self.tried if one.rerank == self.chosen), 0.0)
 
 
-_FORMER = ("margins", "near_fpir", "far_fpir", "predictions", "larger_galleries")
+_FORMER = ("margins", "near_fpir", "far_fpir", "predictions", "larger_galleries", "group_forms")
 
 
 class Evidence(Frozen):
@@ -362,7 +362,7 @@ class Evidence(Frozen):
         searches: What was answered about searches; None where none were.
         top_scores: Histogram of the queries' best scores, which later ones are compared with
             (`calibration.drift`).
-        group_forms: Where groups are decided and several forms of their score were tried: each of them.
+        metric: The gallery's own metric beside the best photo's score; None where that was not tried.
         reranks: Ways to re-rank that were tried first; None where the pipeline was chosen before.
     """
 
@@ -378,7 +378,7 @@ class Evidence(Frozen):
     answers: AnswerEvidence | None = None
     searches: SearchEvidence | None = None
     top_scores: TopScoreCounts = Field(description="Counts only: no score can be read from them.")
-    group_forms: tuple[TriedForm, ...] = ()
+    metric: MetricTrial | None = None
     reranks: RerankTrial | None = None
 
     @model_validator(mode="before")
@@ -401,7 +401,7 @@ def gather_evidence(
     apart: Apart | None = None,
     chosen: ThresholdChoice | None = None,
     near_duplicates: float | None = None,
-    group_forms: tuple[TriedForm, ...] = (),
+    metric: MetricTrial | None = None,
 ) -> Evidence:
     """Evidence for the rates at a threshold; `apart` is the second reading where nothing tells visits."""
     rates: tuple[RateName, ...] = (*ERROR_RATES, "precision")
@@ -426,7 +426,7 @@ def gather_evidence(
         near_duplicates=near_duplicates,
         top_scores=TopScoreCounts.of_calibration(measured.searched_scores, threshold),
         searches=searches and SearchEvidence.of(searches),
-        group_forms=group_forms,
+        metric=metric,
     )
 
 

@@ -25,7 +25,7 @@ from vicinal.service.measuring.records.store import CalibrationStore
 from vicinal.service.request_fields import PipelineChoice
 from vicinal.service.search.answers import CalibrationState, Threshold, require_score
 from vicinal.service.search.gallery_search import GallerySearch
-from vicinal.service.search.pipeline import ChosenPipeline, Pipeline, starting_threshold
+from vicinal.service.search.pipeline import ChosenPipeline, Group, Pipeline, starting_threshold
 
 # A calibration is stale when more than this share of the items has changed since; a filter that leaves out
 # more is told with what that means for the rate.
@@ -104,6 +104,10 @@ class GalleryThresholds:
             return Threshold(
                 reason=f"calibration {record.id} was made with bundle {record.bundle}, the gallery with "
                 f"{bundle}: {self._again()}"
+            )
+        if record.pipeline.group is not None and record.pipeline.group.score == "gone":
+            return Threshold(
+                reason=f"calibration {record.id} scored groups in a way that is no more: {self._again()}"
             )
         state, reason = self._standing(record)
         band = record.evidence and record.evidence.unsure
@@ -237,6 +241,16 @@ class GalleryThresholds:
         return self._n_common[version]
 
 
+def chose_pipeline(record: CalibrationRecord) -> bool:
+    """Tell whether a calibration tried what searches that ask for nothing else do."""
+    return _chose_labels(record) or (record.evidence is not None and record.evidence.reranks is not None)
+
+
+def _chose_labels(record: CalibrationRecord) -> bool:
+    trial = None if record.evidence is None else record.evidence.metric
+    return trial is not None and trial.chose_labels
+
+
 def measuring_command(gallery: Gallery, options: str = "") -> str:
     """The command that makes a threshold for a gallery: of labels where it has some, else of answers."""
     name = shlex.quote(gallery.name)
@@ -308,15 +322,18 @@ class Matcher(GallerySearch):
         return record
 
     def put_in_force(self, record: CalibrationRecord) -> None:
-        """Let searches use a calibration from their next request on, and re-rank as it found best if it tried
-        that for searches that ask for nothing else.
+        """Let searches use a calibration from their next request on, and do what it found best where it tried
+        how to re-rank, or whether labels decide, for searches that ask for nothing else.
         """
         # In this order: the threshold of a pipeline that no search uses yet decides nothing.
         self.calibrations.activate(record)
         present = self.pipeline
         chosen = present.model_copy(update={"rerank": record.pipeline.rerank})
-        is_tried = record.evidence is not None and record.evidence.reranks is not None
-        if not is_tried or record.pipeline.slot != chosen.slot or chosen.slot == present.slot:
+        if _chose_labels(record):
+            # The metric comes with the threshold.
+            by_label = None if record.pipeline.group is None else Group(by=record.pipeline.group.by)
+            chosen = chosen.model_copy(update={"group": by_label})
+        if not chose_pipeline(record) or record.pipeline.slot != chosen.slot or chosen.slot == present.slot:
             return
         if chosen.slot == self._default.slot:
             self.pipeline_file.clear()

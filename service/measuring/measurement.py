@@ -15,6 +15,7 @@ from vicinal.calibration.arrays import Codes, FloatArray, Floats, Ints, Mask, Ob
 from vicinal.calibration.rates.answered_searches import AnsweredSearches
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.progress import OnProgress
+from vicinal.service.measuring.label_folds import LabelFolds
 from vicinal.service.measuring.pairs import GalleryLabels, PairScores, PairScoring, QueryMates
 from vicinal.service.measuring.queries import LabelledQueries
 from vicinal.service.measuring.visits import Visits
@@ -52,16 +53,23 @@ class Found:
 
 @dataclass(frozen=True)
 class GroupTables:
-    """Tables that decisions by group are made from; the (codes,) `labels` are -1 for a group without one."""
+    """Tables that decisions by group are made from; the (codes,) `labels` are -1 for a group without one.
+
+    `embeddings`, (n, d), and `excluded` are those of the queries, whose labels are the groups `codes`, (n,),
+    -1 for none.
+    """
 
     groups: ItemGroups
     labels: Ints
     with_label: GroupTable
     without_label: GroupTable
+    embeddings: FloatArray
+    excluded: Sequence[Ints]
+    codes: Ints
 
-    def found(self, queries: Ints, table: GroupTable, group: Group, weights: Floats | None) -> Found:
+    def found(self, queries: Ints, table: GroupTable) -> Found:
         """Groups of the candidates of some queries."""
-        grouped = table.scored(group, weights)
+        grouped = table.scored()
         columns = grouped.best[:, 0]
         positions = table.positions[np.arange(len(columns)), np.maximum(columns, 0)]
         best_items, labels = np.where(columns >= 0, positions, -1), self.labels_of(grouped.codes)
@@ -75,8 +83,8 @@ class GroupTables:
 @dataclass(frozen=True)
 class Measurement:
     """Measurement that a calibration is made from; by groups, no pair of items is a trial. `codes` are the
-    (n,) labels of queries, in sorted `names`, `weights`, (n, F + 1), those that `learned` scored them with.
-    Of answered `searches` the first n are the queries, and the others cannot be told.
+    (n,) labels of queries, in sorted `names`; `folds` scored them by
+    label. Of answered `searches` the first n are the queries, and the others cannot be told.
     """
 
     names: Objects
@@ -88,9 +96,10 @@ class Measurement:
     without: Found
     items: Found
     is_taken_out: bool
+    are_items: bool
     tables: GroupTables | None = None
     group: Group | None = None
-    weights: Floats | None = None
+    folds: LabelFolds | None = None
     absent: float | None = None
     searches: AnsweredSearches | None = None
 
@@ -272,9 +281,11 @@ class TrialScoring:
         pairs = self._pair_scoring(spaces)
         is_taken_out = queries.positions is not None or (self._takes_out and self._have_mates())
         searched, taken_out = _Searched(self._groups), _Searched(self._groups)
+        excluded: list[Ints] = []
         for rows in _chunks(n, self._at_once):
             part = queries.take(np.arange(rows.start, rows.stop))
             own, gone = self._left_out(rows)
+            excluded += own
             if is_taken_out:
                 scored, without = self._score_twice(part, own, gone, codes[rows])
                 taken_out.add(without, gone)
@@ -289,11 +300,15 @@ class TrialScoring:
         impostors = taken_out if is_taken_out else searched
         found, tables = searched.found(self._labels), None
         if self._groups is not None:
+            numbers = {name: code for code, name in enumerate(self._groups.names)}
             tables = GroupTables(
                 self._groups,
                 _group_labels(self._groups.codes, self._labels),
                 searched.table(),
                 impostors.table().take(chosen),
+                queries.embeddings,
+                excluded,
+                np.array([numbers.get(name, -1) for name in self._names[codes]], dtype=np.int64),
             )
         return Measurement(
             names=self._names,
@@ -305,6 +320,7 @@ class TrialScoring:
             without=impostors.found(self._labels).take(chosen),
             items=found,
             is_taken_out=is_taken_out,
+            are_items=queries.positions is not None,
             tables=tables,
         )
 
@@ -381,7 +397,8 @@ def top_scores(
         scored = scorer.score(embeddings[rows], N_DECIDED_CANDIDATES, excluded=excluded[rows])
         scores = scored.scores
         if groups is not None and group is not None:
-            scores = groups.table(scored, excluded=excluded[rows]).scored(group).scores
+            table = groups.table(scored, excluded=excluded[rows], group=group, queries=embeddings[rows])
+            scores = table.scored().scores
         found.append(scores[:, 0])
     return np.maximum(np.concatenate(found), 0.0)
 

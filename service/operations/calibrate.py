@@ -11,7 +11,7 @@ from pydantic import Field, StrictBool, StrictInt, model_validator
 from vicinal.service.operations import Operation, Progress
 from vicinal.service.request_fields import (
     CommandOption,
-    GroupChoice,
+    MetricChoice,
     PipelineChoice,
     QuerySource,
     TargetText,
@@ -116,16 +116,16 @@ class CalibrateRequest(PipelineChoice, QuerySource):
         description="What tells which photos were taken together, which are never mates: `auto`, `none` or a "
         "metadata column.",
     )
-    group_score: Annotated[
-        GroupChoice,
+    metric: Annotated[
+        MetricChoice,
         CommandOption(
-            "How a product is scored from its items; auto tries all and keeps the best item unless another "
-            "is surely better."
+            "How labels are compared: lda, by what the gallery's labels teach; cosine, by the nearest item; "
+            "auto tries both and takes what finds more."
         ),
     ] = Field(
         "auto",
-        description="How the scores of a group's items become one, where groups are decided; `auto` tries "
-        "all and keeps `max`, the best photo, unless another is surely better.",
+        description="How labels are compared: `lda`, by a metric that is made of the gallery's labels; "
+        "`cosine`, by the nearest item; `auto` tries both and takes what finds more.",
     )
     max_queries: Annotated[StrictInt, CommandOption(max=None)] = Field(
         2000, ge=1, le=100_000, description="Sample at most this many queries."
@@ -192,7 +192,7 @@ class Calibrated:
 
     def told(self, noun: Noun) -> dict[str, Any]:
         """Summary of a job's result."""
-        from vicinal.service.words import rerank_words
+        from vicinal.service.words import metric_words, rerank_words
 
         trial = self.record.evidence and self.record.evidence.reranks
         return {
@@ -201,6 +201,7 @@ class Calibrated:
             "target": str(self.record.target),
             "pipeline": self.record.pipeline.key,
             "rerank": trial and rerank_words(trial, self.record.target, noun),
+            "metric": self.record.evidence and metric_words(self.record.evidence.metric, noun),
             "is_active": self.is_active,
             "objection": self.objection,
         }
@@ -210,7 +211,7 @@ def require(place: Place, request: CalibrateRequest) -> None:
     """Refuse what cannot work before it waits in the queue."""
     from vicinal.service.measuring.group_trials import require_group_target
 
-    pipeline = place.matcher.chosen(request)
+    pipeline = _pipeline(place.matcher, request)
     if pipeline.group is not None:
         require_group_target(pipeline.group, request.whole_target())
     _is_tried(place.matcher, request, pipeline)
@@ -224,12 +225,13 @@ def require(place: Place, request: CalibrateRequest) -> None:
 def run(place: Place, request: CalibrateRequest, progress: Progress) -> Calibrated:
     """Calibrate the built version, keep the record by the job's id, and put it in force where it may be."""
     place.settle()
+    from vicinal.service.measuring.matcher import chose_pipeline
+
     record = _kept(place) or _made(place, request, progress)
     store, objects = place.matcher.calibrations, None
     if request.activate is None:
-        # A re-ranking that was tried takes over from what decides now.
-        is_tried = record.evidence is not None and record.evidence.reranks is not None
-        present = place.matcher.pipeline if is_tried else record.pipeline
+        # What was tried takes over from what decides now.
+        present = place.matcher.pipeline if chose_pipeline(record) else record.pipeline
         objects = objection(
             record,
             store.active(present),
@@ -290,7 +292,7 @@ def measure(
     from vicinal.service.measuring.rerank_trial import try_reranks
     from vicinal.service.measuring.visits import find_visits
 
-    gallery, snapshot, pipeline = matcher.gallery, matcher.snapshot, matcher.chosen(request)
+    gallery, snapshot, pipeline = matcher.gallery, matcher.snapshot, _pipeline(matcher, request)
     if not snapshot.manifest.n_labels:
         require_labels((), None, has_photos=gallery.space is None)
     # Photos from outside were taken apart from those of the gallery, but for those of a named visit.
@@ -333,7 +335,6 @@ def _calibrator(
     matcher: Matcher, request: CalibrateRequest, pipeline: Pipeline, visits: Visits | None
 ) -> Calibrator:
     from vicinal.service.measuring.calibrator import Calibrator, same_pictures_of
-    from vicinal.service.measuring.group_trials import group_forms
     from vicinal.service.search.pipeline import starting_threshold
 
     gallery, snapshot = matcher.gallery, matcher.snapshot
@@ -344,11 +345,37 @@ def _calibrator(
         refinement=matcher.refinement(pipeline),
         visits=visits,
         same_pictures=same_pictures_of(gallery, snapshot),
-        forms=None if pipeline.group is None else group_forms(pipeline.group.by, request.group_score),
-        # Forms of group score are chosen later; the bundle knows the best photo's.
+        # Answers are taken by the threshold that decides now, and so by its metric.
+        metric=None if request.answers and request.metric == "auto" else request.metric,
+        may_decide_items=_is_open(matcher, request),
+        # The bundle knows the best photo's.
         starting=starting_threshold(matcher.embedder.bundle, pipeline.model_copy(update={"group": None})),
         device=gallery.index_device,
     )
+
+
+def _is_open(matcher: Matcher, request: CalibrateRequest) -> bool:
+    """Tell whether this calibration decides for searches that ask for nothing if labels or items decide."""
+    from vicinal.service.measuring.group_trials import speaks_of_pairs
+
+    # Searches that ask for something else go on deciding as they do.
+    named, present = (
+        one.model_copy(update={"group": None}).slot for one in (matcher.chosen(request), matcher.pipeline)
+    )
+    is_usual = request.group_by == "auto" and not request.answers and named == present
+    return is_usual and matcher.is_group_open and not speaks_of_pairs(request.whole_target())
+
+
+def _pipeline(matcher: Matcher, request: CalibrateRequest) -> Pipeline:
+    """The pipeline that is calibrated, before what is tried."""
+    from vicinal.service.search.pipeline import Group
+
+    pipeline = matcher.chosen(request)
+    if not _is_open(matcher, request):
+        is_of_pairs = request.group_by == "auto" and matcher.is_group_open and not request.answers
+        return pipeline.model_copy(update={"group": None}) if is_of_pairs else pipeline
+    has_labels = request.metric != "cosine" and matcher.snapshot.manifest.n_labels
+    return pipeline.model_copy(update={"group": Group(by="label") if has_labels else None})
 
 
 def _is_tried(matcher: Matcher, request: CalibrateRequest, pipeline: Pipeline) -> bool:
@@ -357,7 +384,8 @@ def _is_tried(matcher: Matcher, request: CalibrateRequest, pipeline: Pipeline) -
 
     if request.answers:
         return False
-    is_usual = request.rerank == "auto" and pipeline.slot == matcher.pipeline.slot
+    present = matcher.pipeline.model_copy(update={"group": pipeline.group})
+    is_usual = request.rerank == "auto" and request.group_by == "auto" and pipeline.slot == present.slot
     if request.try_rerank and not is_usual:
         raise RequestError(
             "re-ranking is tried for searches that ask for nothing else: leave out rerank, refine, steps and "
@@ -366,7 +394,9 @@ def _is_tried(matcher: Matcher, request: CalibrateRequest, pipeline: Pipeline) -
     if request.try_rerank is not None or not is_usual:
         return bool(request.try_rerank)
     # Searches by other groups would lose the threshold that they have.
-    return matcher.is_rerank_open and not matcher.calibrations.decides_other_groups(pipeline)
+    return matcher.is_rerank_open and not matcher.calibrations.decides_other_groups(
+        pipeline, matcher.pipeline
+    )
 
 
 def objection(

@@ -22,6 +22,7 @@ from vicinal.service.words import (
     counted,
     labels_behind,
     measured_rates,
+    metric_words,
     number_of,
     percent,
     rate_name,
@@ -319,15 +320,6 @@ def _classes(evidence: Evidence) -> Iterator[str]:
         yield f"  labels that are served noticeably worse, by utility over the calibration range: {named}"
 
 
-def _forms(evidence: Evidence) -> Iterator[str]:
-    for one in evidence.group_forms:
-        error = "cannot hold the target" if one.error is None else percent(one.error)
-        ends = (
-            "" if one.low is None or one.high is None else f" [{100 * one.low:+.1f}, {100 * one.high:+.1f}]"
-        )
-        yield f"{one.group.form} {error}{ends}"
-
-
 def _reranks(trial: RerankTrial) -> Iterator[str]:
     for one in trial.tried:
         ends = (
@@ -351,5 +343,5 @@ def _expectations(evidence: Evidence, noun: Noun) -> Iterator[str]:
         yield f"  {rate_name(name)} for {noun}s of another day {span(wider.low, wider.high)}{apart}"
     if evidence.reranks is not None:
         yield f"  re-ranking: {', '.join(_reranks(evidence.reranks))}"
-    if evidence.group_forms:
-        yield f"  forms of the group score: {', '.join(_forms(evidence))}"
+    if evidence.metric is not None:
+        yield f"  {metric_words(evidence.metric, noun)}"

@@ -158,6 +158,11 @@ class GallerySearch:
         """Tell whether no settings, no validation of a refiner and no comparison chose how to re-rank."""
         return "rerank" not in self._default.model_fields_set and self.active_pipeline.source != "comparison"
 
+    @property
+    def is_group_open(self) -> bool:
+        """Tell whether no settings and no comparison chose what is decided: items, or groups of them."""
+        return self._default.group is None and self.active_pipeline.source != "comparison"
+
     def keep_of(self, other: GallerySearch) -> None:
         """Keep what the search of another state has found out, as far as it holds for this one."""
         self.pipeline_file = other.pipeline_file
@@ -271,7 +276,10 @@ class GallerySearch:
         )
         grouped = None
         if groups is not None and pipeline.group is not None:
-            grouped = groups.table(scored, excluded=excluded, selection=selection).scored(pipeline.group)
+            table = groups.table(
+                scored, excluded=excluded, selection=selection, group=pipeline.group, queries=queries
+            )
+            grouped = table.scored()
         answers = self._answers(scored, grouped, call)
         milliseconds["answer"] = 1e3 * (time.perf_counter() - started)
         if not asked.explain:

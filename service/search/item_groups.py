@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
 
-from vicinal.calibration.arrays import Floats, Ints, Mask
+from vicinal.calibration.arrays import FloatArray, Floats, Ints, Mask
+from vicinal.calibration.lda import LabelMetric, blocks_of, label_sums
 from vicinal.indexer.views.selection import Selection
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.indexer.views.view import GalleryView
 from vicinal.models.configs.value_texts import value_as_text
 from vicinal.service.errors import RequestError
 from vicinal.service.search.group_scores import GroupedCandidates, group_scores
+from vicinal.service.search.label_scores import LabelScores, metric_of
 from vicinal.service.search.pipeline import Group
 from vicinal.service.search.scorer import N_DECIDED_CANDIDATES, ScoredCandidates, stack_rows
 
@@ -30,6 +32,7 @@ class GroupTable:
     scores: Floats  # (B, n) its final score, -inf for padding
     codes: Ints  # (B, n) number of its group, -1 for padding
     sizes: Ints  # (B, n) items of that group that the search sees
+    by_label: Floats | None = None  # (B, n) score of its whole label, where a metric scores labels
 
     @classmethod
     def joined(cls, parts: Sequence[GroupTable]) -> Self:
@@ -43,16 +46,20 @@ class GroupTable:
 
     def take(self, rows: Ints) -> GroupTable:
         """Some of the queries."""
-        return GroupTable(*(values[rows] for values in vars(self).values()))
+        by_label = None if self.by_label is None else self.by_label[rows]
+        return GroupTable(
+            self.positions[rows], self.scores[rows], self.codes[rows], self.sizes[rows], by_label
+        )
 
-    def without(self, is_out: Mask, sizes: Ints) -> GroupTable:
-        """The same queries without some candidates; `sizes` are those of their groups that are left."""
+    def without(self, is_out: Mask) -> GroupTable:
+        """The same queries without some candidates."""
         codes, scores = np.where(is_out, -1, self.codes), np.where(is_out, -np.inf, self.scores)
-        return GroupTable(np.where(is_out, -1, self.positions), scores, codes, np.maximum(sizes, 1))
+        positions = np.where(is_out, -1, self.positions)
+        return GroupTable(positions, scores, codes, self.sizes, self.by_label)
 
-    def scored(self, group: Group, weights: Floats | None = None) -> GroupedCandidates:
-        """Score the groups; `weights`, (B, F + 1), are for each query in place of those of `learned`."""
-        return group_scores(self.scores, self.codes, self.sizes, group, weights=weights)
+    def scored(self) -> GroupedCandidates:
+        """The groups, best first."""
+        return group_scores(self.scores, self.codes, self.sizes, self.by_label)
 
 
 @dataclass(frozen=True)
@@ -62,18 +69,26 @@ class BuiltGroups:
     by: str  # `label` or the metadata key
     codes: Ints  # (n,) number of each item's group, -1 for an item alone
     names: tuple[str, ...]  # Name of each group
+    snapshot: Snapshot
 
     @classmethod
     def of(cls, snapshot: Snapshot, by: str) -> Self:
         """Groups of a version's items."""
         encoded = _texts(snapshot.item_table, by).dictionary_encode()
         codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
-        return cls(by, codes, tuple(encoded.dictionary.to_pylist()))
+        return cls(by, codes, tuple(encoded.dictionary.to_pylist()), snapshot)
 
     @cached_property
     def numbers(self) -> dict[str, int]:
         """Number of each name."""
         return {name: number for number, name in enumerate(self.names)}
+
+    @cached_property
+    def sums(self) -> tuple[Floats, Ints]:
+        """(names, d) sums of the initial embeddings of each group, and (names,) how many they are."""
+        view = GalleryView.of(self.snapshot)
+        blocks = blocks_of(np.arange(len(self.codes)), self.codes, view.vectors)
+        return label_sums(blocks, len(self.names), self.snapshot.manifest.dim)
 
 
 class ItemGroups:
@@ -82,6 +97,8 @@ class ItemGroups:
     def __init__(self, view: GalleryView, built: BuiltGroups) -> None:
         self.view = view
         self.by = built.by
+        self._built = built
+        self._scores: dict[str, LabelScores] = {}
         codes, names = built.codes, list(built.names)
         if view.n_changes:
             codes = np.concatenate([codes, np.full(view.n_added, -1, dtype=np.int64)])
@@ -111,6 +128,27 @@ class ItemGroups:
         is_live[self.view.dead] = False
         return self._counted(self.codes[is_live])
 
+    @cached_property
+    def sums(self) -> tuple[Floats, Ints]:
+        """(names, d) sums of the initial embeddings of each group's live items, and (names,) their number."""
+        sums, counts = self._built.sums
+        if not self.view.n_changes:
+            return sums, counts
+        n, dim = len(self.names), sums.shape[1]
+        before, now = np.full(len(self.codes), -1), np.where(self.codes < n, self.codes, -1)
+        before[: len(self._built.codes)] = self._built.codes
+        now[self.view.dead] = -1
+        changed = np.flatnonzero(before != now)
+        (gone, n_gone), (come, n_come) = (
+            label_sums(blocks_of(changed, codes, self.view.vectors), n, dim) for codes in (before, now)
+        )
+        more = n - len(counts)
+        return np.pad(sums, ((0, more), (0, 0))) - gone + come, np.pad(counts, (0, more)) - n_gone + n_come
+
+    def label_scores(self, metric: LabelMetric) -> LabelScores:
+        """Scores of the labels by a metric."""
+        return LabelScores(metric, self.view, self.codes, *self.sums)
+
     def name(self, code: int) -> str | None:
         """Name of a group; None for an item alone."""
         return self.names[code] if code < len(self.names) else None
@@ -125,8 +163,13 @@ class ItemGroups:
         *,
         excluded: Sequence[Ints] | None = None,
         selection: Selection | None = None,
+        group: Group | None = None,
+        queries: FloatArray | None = None,
     ) -> GroupTable:
-        """The candidates that a search decides among; with a filter a group is its items that fulfil it."""
+        """The candidates that a search decides among; with a filter a group is its items that fulfil it, but
+        a metric scores labels by all of their items. Where `group` has a metric, (B, d) initial embeddings
+        of the `queries` are needed.
+        """
         positions = scored.positions[:, :N_DECIDED_CANDIDATES]
         codes = self.of_items(positions)
         counts = self.sizes if selection is None else self._counted(self.codes[selection.positions])
@@ -138,7 +181,14 @@ class ItemGroups:
                 out = np.sort(self.codes[seen])
                 left, right = (np.searchsorted(out, codes[row], side) for side in ("left", "right"))
                 sizes[row] -= np.where(is_named[row], right - left, 0)
-        return GroupTable(positions, scored.scores[:, :N_DECIDED_CANDIDATES], codes, sizes)
+        table = GroupTable(positions, scored.scores[:, :N_DECIDED_CANDIDATES], codes, sizes)
+        if group is None or not group.metric or queries is None:
+            return table
+        if group.metric not in self._scores:
+            gallery = self.view.snapshot.path.parent.parent
+            self._scores[group.metric] = self.label_scores(metric_of(gallery, group.metric))
+        by_label = self._scores[group.metric].of_candidates(codes, queries, excluded)
+        return replace(table, by_label=by_label)
 
     def _counted(self, codes: Ints) -> Ints:
         n = len(self.names)

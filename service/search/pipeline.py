@@ -8,7 +8,6 @@ and the refiner that it was made with. Its threshold is put in force before it.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from dataclasses import dataclass
 from datetime import datetime
@@ -30,8 +29,13 @@ from vicinal.service.errors import GONE_RERANK, CalibrationRecordError, RequestE
 
 RerankMethod = Literal["off", "contextual"]
 
-GroupScore = Literal["max", "mean", "lme", "vote", "share", "learned"]
+GroupScore = Literal["max", "lda", "gone"]
 _LONGEST_KEY = 256
+# Scores of groups that are no more, and what records say beside them.
+_GONE_SCORES, _GONE_SETTINGS = (
+    ("mean", "lme", "vote", "share", "learned"),
+    ("m", "temperature", "k", "weights"),
+)
 
 
 class Refine(Frozen):
@@ -112,47 +116,40 @@ class Rerank(Frozen):
 class Group(Frozen):
     """Decision by groups of items: a product, a person, a place.
 
-    `service.search.group_scores` says how each score is made. Which of them searches use comes with the
-    calibration in force for `by`.
+    How groups are scored comes with the calibration in force for `by`.
 
     Attributes:
         by: `label`, or the metadata key whose equal values make a group.
-        score: How the scores of its items become one.
-        m: `mean`: best items that are averaged.
-        temperature: `lme`, `vote` and `share`: how much further items count, in (0, 1]; towards 0 the best
-            one alone does.
-        k: `vote`, `share` and `learned`: nearest items of the query that have a vote.
-        weights: `learned`: weight of each feature, and the intercept last; empty until a calibration fits it.
+        score: `max`, the score of its best item; or `lda`, that of a label by the gallery's own metric
+            (`calibration.lda`), among the labels of the best items. `gone` stands in records for scores that
+            are no more.
+        metric: SHA-256 of the metric; empty for `max`, and until a calibration has made it.
     """
 
     by: str = Field(min_length=1, max_length=_LONGEST_KEY)
     score: GroupScore = "max"
-    m: int = Field(3, ge=1, le=100)
-    temperature: float = Field(0.05, ge=1e-3, le=1.0)
-    k: int = Field(20, ge=1, le=100)
-    weights: tuple[float, ...] = ()
+    metric: str = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _knows_the_score(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        former = {"score": "gone"} if given.get("score") in _GONE_SCORES else {}
+        return {name: given[name] for name in given if name not in _GONE_SETTINGS} | former
 
     @model_validator(mode="after")
-    def _weights_are_learned(self) -> Group:
-        if self.weights and self.score != "learned":
-            raise ValueError(f"a group score '{self.score}' has no weights")
+    def _scores_labels(self) -> Group:
+        if self.score == "lda" and self.by != "label":
+            raise ValueError("the metric scores labels: group by label, or choose the metric cosine")
+        if self.metric and self.score != "lda":
+            raise ValueError(f"a group score '{self.score}' has no metric")
         return self
-
-    @property
-    def form(self) -> str:
-        """The score with the parameters that it depends on."""
-        named = {
-            "m": self.score in ("mean", "learned"),
-            "temperature": self.score in ("lme", "vote", "share", "learned"),
-            "k": self.score in ("vote", "share", "learned"),
-        }
-        return " ".join([self.score, *(f"{name}={getattr(self, name)!r}" for name in named if named[name])])
 
     @property
     def key(self) -> str:
         """Text that is equal for groups that score alike, and only for those."""
-        weights = f" weights={hashlib.sha256(repr(self.weights).encode()).hexdigest()[:12]}"
-        return f"group={self.form}{weights if self.weights else ''}"
+        return f"group={self.score}" + (f" metric={self.metric[:12]}" if self.metric else "")
 
 
 class Pipeline(Frozen):

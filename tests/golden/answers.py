@@ -96,13 +96,13 @@ def _calibrations(shop: LocalGallery, queries: Path) -> dict[str, Any]:
     wanted: dict[str, dict[str, Any]] = {
         "leave_one_out": {"target": "fpir=10%", "rerank": "off"},
         "queries": {"target": "fpir=10%", "rerank": "off", "queries": queries},
-        "by_label": {"target": "fpir=10%", "queries": queries, "group_by": "label", "group_score": "max"},
+        "by_label": {"target": "fpir=10%", "queries": queries, "group_by": "label"},
         "reranked": {"target": "fpir=10%", "rerank": "contextual"},
         "visits": {"target": "fnir=20%", "rerank": "off", "visits_by": "place", "activate": False},
     }
     for target in ("far=0.01", "frr=10%", "precision=80%", "utility=mean"):
         wanted[target] = {"target": target, "rerank": "off", "activate": False}
-    return {name: shop.calibrate(**options) for name, options in wanted.items()}
+    return {name: shop.calibrate(metric="cosine", **options) for name, options in wanted.items()}
 
 
 def _rolled_back(shop: LocalGallery, lists: _Lists, queries: Sequence[Path]) -> dict[str, Any]:

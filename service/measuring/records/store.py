@@ -40,6 +40,7 @@ from vicinal.service.measuring.records.points import CalibrationPoints
 from vicinal.service.measuring.records.promise import PromiseCheck
 from vicinal.service.measuring.records.record import CalibrationRecord, StoredScores
 from vicinal.service.records import RecordFolder, remedy_of
+from vicinal.service.search.label_scores import keep_metric
 from vicinal.service.search.pipeline import Pipeline
 
 logger = logging.getLogger(__name__)
@@ -227,6 +228,9 @@ class CalibrationStore(RecordFolder[CalibrationRecord]):
             bound["curves_sha256"] = write_bound(self.file(record.id, ".evidence.json.gz"), curves.to_bytes())
         if points is not None:
             bound["points_sha256"] = write_bound(self.file(record.id, ".points.npz"), points.to_bytes())
+        group = record.pipeline.group
+        if group is not None and group.metric:
+            keep_metric(folder, group.metric)
         kept = record.model_copy(update=bound)
         # Last, so that a record that is there is complete.
         self.keep(kept, indent=2)
@@ -293,11 +297,17 @@ class CalibrationStore(RecordFolder[CalibrationRecord]):
             )
         return None
 
-    def decides_other_groups(self, pipeline: Pipeline) -> bool:
-        """Tell whether a pipeline that differs in nothing but its group has a calibration in force."""
+    def decides_other_groups(self, *pipelines: Pipeline) -> bool:
+        """Tell whether a pipeline that differs from the first one in nothing but its group, and is none of
+        them, has a calibration in force.
+        """
+        pipeline = pipelines[0]
         alone = pipeline.model_copy(update={"group": None}).slot
         slots = {slot.rpartition(_SLOT_MARK)[2] for slot in self.activations.all()}
-        return any(slot == alone or slot.startswith(f"{alone} group_by=") for slot in slots - {pipeline.slot})
+        return any(
+            slot == alone or slot.startswith(f"{alone} group_by=")
+            for slot in slots - {one.slot for one in pipelines}
+        )
 
     def scores(self, record: CalibrationRecord) -> StoredScores | None:
         """The scores that a record was made from; None where there are none."""

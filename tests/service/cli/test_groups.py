@@ -19,7 +19,7 @@ def test_groups_are_calibrated_and_searched_by_their_own_threshold(
 ) -> None:
     record = json.loads(run("calibrate", "-g", "shoes", "--group-by", "label", "--json").stdout)
     assert record["pipeline"]["group"]["by"] == "label"
-    assert len(record["evidence"]["group_forms"]) > 5
+    assert record["evidence"]["metric"]["chosen"] in ("cosine", "lda")
     answer = search(run, catalog, "--group-by", "label")
     assert answer["threshold"]["calibration"] == record["id"]
     assert [one["group"] for one in answer["groups"]] == ["plain"]
@@ -38,12 +38,12 @@ def test_targets_for_pairs_are_refused(fail: Fail, data_dir: Path) -> None:
 
 def test_a_threshold_of_groups_is_set_by_hand_and_taken_back(run: Run, data_dir: Path, catalog: Path) -> None:
     first = json.loads(
-        run("calibrate", "-g", "shoes", "--group-by", "label", "--group-score", "mean", "--json").stdout
+        run("calibrate", "-g", "shoes", "--group-by", "label", "--metric", "lda", "--json").stdout
     )
     run("calibration", "set", "0.99", "-g", "shoes", "--group-by", "label")
     answer = search(run, catalog, "--group-by", "label")
     assert (answer["threshold"]["value"], answer["threshold"]["source"]) == (0.99, "by_hand")
     # By hand too the form is the one that was in force.
-    assert "group=mean" in answer["pipeline"]
+    assert "group=lda" in answer["pipeline"]
     run("calibration", "rollback", "-g", "shoes", "--group-by", "label")
     assert search(run, catalog, "--group-by", "label")["threshold"]["calibration"] == first["id"]

@@ -9,12 +9,12 @@ import pytest
 
 from tests.service.types import WriteGallery
 from vicinal.calibration import Target
+from vicinal.calibration.lda import NoMetricError
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.indexer.views.view import GalleryView
 from vicinal.models.similarity import normalize
-from vicinal.service.measuring import group_trials
 from vicinal.service.measuring.calibrator import Calibrator
-from vicinal.service.measuring.group_trials import group_forms, own_scores_apart
+from vicinal.service.measuring.group_trials import choose_metric, own_scores_apart
 from vicinal.service.measuring.measurement import Measurement
 from vicinal.service.measuring.queries import LabelledQueries
 from vicinal.service.search.item_groups import BuiltGroups, ItemGroups
@@ -24,7 +24,7 @@ from vicinal.service.search.scorer import Scorer
 SIZES = (3, 5, 1, 7, 4, 5)
 EXACT = Pipeline(rerank=Rerank(method="off"), group=Group(by="label"))
 FPIR = Target(rate="fpir", value=0.1)
-FORMS = [form for form in group_forms("label") if form.score != "learned"]
+FORMS = [Group(by="label"), Group(by="label", score="lda")]
 
 
 def silent(_stage: str, _done: int, _total: int) -> None:
@@ -60,12 +60,18 @@ def measure(
     return calibrator.score(queries or calibrator.leave_one_out(), silent)
 
 
-def search(snapshot: Snapshot, form: Group, embedding, excluded) -> dict[str | None, float]:
-    """Score of each group in one search."""
+def search(
+    snapshot: Snapshot, measured: Measurement, embedding, excluded, own: int = -1
+) -> dict[str | None, float]:
+    """Score of each group in one search, by the metric that did not see the label of number `own`."""
     view = GalleryView.of(snapshot)
-    groups = ItemGroups(view, BuiltGroups.of(snapshot, form.by))
+    groups = ItemGroups(view, BuiltGroups.of(snapshot, "label"))
     scored = Scorer(view, EXACT).score(embedding[None], 100, excluded=[excluded])
-    found = groups.table(scored, excluded=[excluded]).scored(form)
+    table = groups.table(scored, excluded=[excluded])
+    if measured.folds is not None:
+        by_label = measured.folds.by_label(table, embedding[None], np.array([own]), [excluded])
+        table = replace(table, by_label=by_label)
+    found = table.scored()
     return {
         groups.name(code) or f"alone {code}": score
         for code, score in zip(found.codes[0].tolist(), found.scores[0].tolist(), strict=True)
@@ -77,17 +83,19 @@ def of_label(snapshot: Snapshot, label: str):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.form)
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.score)
 def test_trials_are_the_scores_of_searches_with_and_without_each_label(
     snapshot: Snapshot, form: Group
 ) -> None:
+    measured = measure(snapshot, form)
     own, others = [], []
     for i in range(sum(SIZES)):
-        label = snapshot.labels[i]
-        found = search(snapshot, form, snapshot.embeddings[i], np.array([i]))
+        label, code = snapshot.labels[i], measured.tables.codes[i]
+        found = search(snapshot, measured, snapshot.embeddings[i], np.array([i]), code)
         own += [found[label]] if label in found else []
-        others.append(max(search(snapshot, form, snapshot.embeddings[i], of_label(snapshot, label)).values()))
-    trials = measure(snapshot, form).trials
+        gone = of_label(snapshot, label)
+        others.append(max(search(snapshot, measured, snapshot.embeddings[i], gone, code).values()))
+    trials = measured.trials
     assert trials.best_mate_scores.tolist() == own
     assert trials.best_scores_without_mate.tolist() == others
 
@@ -106,10 +114,10 @@ def test_a_group_is_right_where_most_of_its_items_have_the_querys_label(write_ga
 
 
 def test_a_threshold_holds_the_target_on_group_scores(crowd: Snapshot) -> None:
-    calibrator = Calibrator(crowd, EXACT, forms=group_forms("label", "lme"))
+    calibrator = Calibrator(crowd, EXACT, metric="lda")
     found = calibrator.measure(calibrator.leave_one_out(), FPIR)
     record, trials = found.record, found.measured.trials
-    assert record.pipeline.group == Group(by="label", score="lme")
+    assert (record.pipeline.group.score, len(record.pipeline.group.metric)) == ("lda", 64)
     assert record.rates.fpir == (trials.best_scores_without_mate >= record.threshold).mean() <= 0.1
     assert record.rates.fnir == (trials.best_mate_scores < record.threshold).mean()
     assert (record.rates.far, record.rates.frr) == (None, None)
@@ -117,44 +125,51 @@ def test_a_threshold_holds_the_target_on_group_scores(crowd: Snapshot) -> None:
     assert set(record.evidence.opis) == {"initial"}
 
 
-@pytest.fixture(scope="module")
-def learned(crowd: Snapshot) -> Measurement:
-    return measure(crowd, Group(by="label", score="learned"))
+@pytest.mark.slow
+def test_no_label_is_scored_by_a_metric_that_saw_it(crowd: Snapshot, write_gallery: WriteGallery) -> None:
+    """Whatever the photos of a label look like, the metric that it is tried with stays the same."""
+    changed = np.array(crowd.embeddings)
+    changed[:5] = normalize(np.random.default_rng(1).normal(size=(5, 6)))
+    other = write_gallery(changed, list(crowd.labels))
+    first, second = (measure(one, FORMS[1]).folds for one in (crowd, other))
+    fold = first._folds[0]
+    np.testing.assert_allclose(first._metrics[fold].projection, second._metrics[fold].projection, atol=1e-9)
+    # Negative control: the metric of all labels does see it.
+    assert np.abs(first.whole.projection - second.whole.projection).max() > 1e-6
 
 
-def test_no_label_is_scored_by_a_model_that_saw_it(crowd: Snapshot, learned: Measurement) -> None:
-    """Whatever the queries and groups of a label look like, its own weights stay the same; others change."""
-    examples = group_trials._Examples.of(learned, learned.tables, learned.group)
-    fold = np.random.default_rng(0).permutation(60) % 5
-    for label in (0, 17):
-        of_fold = np.append(fold == fold[label], False)
-        touched = of_fold[examples.query_labels] | of_fold[examples.group_labels]
-        noise = np.random.default_rng(1).normal(size=examples.features.shape)
-        other = replace(examples, features=np.where(touched[:, None], noise, examples.features))
-        rows = learned.codes == label
-        assert (other.fit(of_fold) == examples.fit(of_fold)).all()
-        assert (learned.weights[rows] == examples.fit(of_fold)).all()
-        # Negative control: the model of all labels does see it.
-        nobody = np.zeros(61, dtype=bool)
-        assert (other.fit(nobody) != examples.fit(nobody)).any()
+def test_what_finds_more_is_taken_and_said(crowd: Snapshot, write_gallery: WriteGallery) -> None:
+    calibrator = Calibrator(crowd, EXACT)
+    items = calibrator.score_items(calibrator.leave_one_out(), silent)
+    measured, trial = choose_metric(items, "label", FPIR)
+    is_better = trial.lda < trial.cosine
+    assert (measured.group.score, trial.chosen) == (("lda", "lda") if is_better else ("max", "cosine"))
+    assert trial.low <= trial.lda - trial.cosine <= trial.high
+    plain, none = choose_metric(items, "label", FPIR, "cosine")
+    assert (plain.group, none) == (FORMS[0], None)
+
+
+def test_labels_of_one_photo_leave_it_to_the_cosine(write_gallery: WriteGallery) -> None:
+    alone = make(write_gallery, sizes=(1,) * 8)
+    calibrator = Calibrator(alone, EXACT)
+    items = calibrator.score_items(calibrator.leave_one_out(), silent)
+    measured, trial = choose_metric(items, "label", FPIR)
+    assert (measured.group, trial.chosen) == (FORMS[0], "cosine")
+    assert "no label has two photos" in trial.reason
+    with pytest.raises(NoMetricError):
+        choose_metric(items, "label", FPIR, "lda")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("score", ["max", "mean", "lme", "learned"])
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.score)
 def test_readings_without_what_could_be_of_one_visit_are_searches_without_it(
-    crowd: Snapshot, score: str
+    crowd: Snapshot, form: Group
 ) -> None:
     """Items 0 and 1 of each label look alike."""
     alike = np.arange(len(crowd))
     alike[1:300:5] = alike[0:300:5]
-    measured = measure(crowd, Group(by="label", score=score))
-    form = measured.group
+    measured = measure(crowd, form)
     for i in (0, 1, 2):
-        weights = (
-            form
-            if measured.weights is None
-            else form.model_copy(update={"weights": tuple(measured.weights[i])})
-        )
         gone = np.array([0, 1]) if i < 2 else np.array([2])
-        expected = search(crowd, weights, crowd.embeddings[i], gone).get("label 000", 0.0)
-        assert own_scores_apart(measured, alike)[i] == pytest.approx(expected, abs=1e-9)
+        found = search(crowd, measured, crowd.embeddings[i], gone, measured.tables.codes[i])
+        assert own_scores_apart(measured, alike)[i] == pytest.approx(found.get("label 000", 0.0), abs=1e-9)

@@ -62,7 +62,7 @@ def pipeline(fresh: Matcher, sides: str, rerank: str = "off", group: Group | Non
         # None of these was tried.
         ("off", "contextual", None, None),
         ("both", "off", None, None),
-        ("query", "off", Group(by="label", score="lme"), None),
+        ("query", "off", Group(by="label", score="lda"), None),
     ],
 )
 def test_each_pipeline_starts_with_its_own(

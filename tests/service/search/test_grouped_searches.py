@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,28 +13,27 @@ from vicinal.calibration import Target
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.changes import Patch, patch_items, remove_items
 from vicinal.indexer.reader import GalleryReader
+from vicinal.indexer.views.view import GalleryView
 from vicinal.models.embedder import Embedder
 from vicinal.service.measuring.calibrator import Calibrator
-from vicinal.service.measuring.group_trials import group_forms
+from vicinal.service.measuring.label_folds import LabelFolds
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.measuring.records.store import CalibrationStore
 from vicinal.service.search.answers import Answer
 from vicinal.service.search.group_scores import group_scores
+from vicinal.service.search.item_groups import BuiltGroups, ItemGroups
+from vicinal.service.search.label_scores import metric_of, note_metric
 from vicinal.service.search.pipeline import Group, Pipeline, Rerank
 
-FORMS = [
-    Group(by="label"),
-    Group(by="label", score="mean", m=3),
-    Group(by="label", score="lme", temperature=0.1),
-    Group(by="label", score="vote"),
-    Group(by="label", score="share"),
-    Group(by="label", score="learned", weights=(1.0, 2.0, 0.0, 1.0, 0.5, 2.0, -1.0, -2.0)),
-]
+FORMS = [Group(by="label"), Group(by="label", score="lda")]
 EXACT = Pipeline(rerank=Rerank(method="off"))
 
 
 def grouped(gallery: Gallery, embedder: Embedder, form: Group) -> Matcher:
     """A matcher of the present state that decides by a form of group score."""
+    if form.score == "lda":
+        groups = ItemGroups(GalleryView.of(gallery.snapshot()), BuiltGroups.of(gallery.snapshot(), "label"))
+        form = form.model_copy(update={"metric": note_metric(LabelFolds(groups).whole)})
     return Matcher(gallery, embedder, EXACT.model_copy(update={"group": form}))
 
 
@@ -53,7 +53,18 @@ def slow_scores(matcher: Matcher, item_id: str, keep: Callable[[dict], bool]) ->
     codes = np.array([[labels.index(one.label or "") for one in found]])
     scores = np.array([[one.score for one in found]])
     sizes = np.array([[sum(other.label == one.label for other in found) for one in found]])
-    result = group_scores(scores, codes, sizes, form)
+    by_label = None
+    if form.score == "lda":
+        metric, view = metric_of(Path(), form.metric), matcher.view
+        positions = [
+            view.positions([one.id for one in found if (one.label or "") == name]) for name in labels
+        ]
+        means = [metric.projected(view.vectors(own)).sum(axis=0) for own in positions]
+        query = metric.projected(view.vectors(view.positions([item_id])))
+        numbers = np.array([len(own) for own in positions])
+        of_labels = metric.scores(np.repeat(query, len(labels), axis=0), np.array(means), numbers)
+        by_label = of_labels[codes]
+    result = group_scores(scores, codes, sizes, by_label)
     return {
         labels[code]: (score, size)
         for code, score, size in zip(
@@ -124,11 +135,10 @@ def test_removed_relabelled_and_added_items_count_at_once(
     }
 
 
-def calibrated(gallery: Gallery, group_by: str | None, score: str = "max") -> str:
+def calibrated(gallery: Gallery, group_by: str | None) -> str:
     snapshot = gallery.snapshot()
     pipeline = Pipeline(group=None if group_by is None else Group(by=group_by))
-    forms = None if group_by is None else group_forms(group_by, score)
-    calibrator = Calibrator(snapshot, pipeline, forms=forms)
+    calibrator = Calibrator(snapshot, pipeline)
     found = calibrator.measure(calibrator.leave_one_out(), Target(rate="fpir", value=0.05))
     return CalibrationStore(gallery.calibrations_path).add(found.record, found.scores, found.curves).id
 
