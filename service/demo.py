@@ -121,13 +121,13 @@ def _calibrate(
 
 def _stages(pipeline: Pipeline) -> list[tuple[str, PipelineChoice]]:
     """The stages that a pipeline has, each with those before it."""
-    stages = [("initial", PipelineChoice(refine="off", rerank="off"))]
+    stages = [("initial", PipelineChoice(refine="off", rerank="off", group_by="off"))]
     if pipeline.refine.sides != "off":
-        stages.append(("refined", PipelineChoice(rerank="off")))
+        stages.append(("refined", PipelineChoice(rerank="off", group_by="off")))
     if pipeline.rerank.method != "off":
-        stages.append(("re-ranked", PipelineChoice()))
+        stages.append(("re-ranked", PipelineChoice(group_by="off")))
     # Searches that ask for nothing go through all of them.
-    return [*stages[:-1], (stages[-1][0], PipelineChoice())]
+    return [*stages, ("by label", PipelineChoice())]
 
 
 def check_demo(demo: PreparedDemo, url: str, on_progress: OnProgress) -> CheckResult:
@@ -177,7 +177,7 @@ def _ask(client: httpx.Client, path: Path, choice: PipelineChoice) -> Answer:
     response = client.post(
         f"/v1/galleries/{GALLERY}/search",
         files={"image": (path.name, path.read_bytes(), "image/jpeg")},
-        data={"include_candidates": "true", "refine": choice.refine, "rerank": choice.rerank},
+        data={"include_candidates": "true", **choice.model_dump(exclude_none=True)},
     )
     response.raise_for_status()
     return json.loads(response.content)

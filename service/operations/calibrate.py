@@ -368,11 +368,14 @@ def _is_open(matcher: Matcher, request: CalibrateRequest) -> bool:
 
 def _pipeline(matcher: Matcher, request: CalibrateRequest) -> Pipeline:
     """The pipeline that is calibrated, before what is tried."""
+    from vicinal.service.measuring.group_trials import speaks_of_pairs
     from vicinal.service.search.pipeline import Group
 
     pipeline = matcher.chosen(request)
     if not _is_open(matcher, request):
-        is_of_pairs = request.group_by == "auto" and matcher.is_group_open and not request.answers
+        # Items are what pairs are made of.
+        is_auto = request.group_by == "auto" and matcher.is_group_open
+        is_of_pairs = is_auto and speaks_of_pairs(request.whole_target())
         return pipeline.model_copy(update={"group": None}) if is_of_pairs else pipeline
     has_labels = request.metric != "cosine" and matcher.snapshot.manifest.n_labels
     return pipeline.model_copy(update={"group": Group(by="label") if has_labels else None})

@@ -79,27 +79,28 @@ def test_the_rates_are_told_after_every_stage_of_the_line(
         result = check_demo(prepared, url, lambda *_at: None)
         path = prepared.catalog.query_images[0]
         options = ({"refine": "off", "rerank": "off"}, {"rerank": "off"}, {})
+        options = *({**one, "group_by": "off"} for one in options), {}
         answers = [
             httpx.post(f"{url}/v1/galleries/demo/search", files={"image": path.read_bytes()}, data=one).json()
             for one in options
         ]
-    assert [one.stage for one in result.stages] == ["initial", "refined", "re-ranked"]
+    assert [one.stage for one in result.stages] == ["initial", "refined", "re-ranked", "by label"]
     assert [one.pipeline for one in result.stages] == [answer["pipeline"] for answer in answers]
     thresholds = [answer["threshold"] for answer in answers]
     assert [one.threshold for one in result.stages] == [threshold["value"] for threshold in thresholds]
-    assert [threshold["state"] for threshold in thresholds] == ["current"] * 3
+    assert [threshold["state"] for threshold in thresholds] == ["current"] * 4
     assert (result.hit_rate_1, result.found_rate) == (
-        result.stages[2].hit_rate_1,
-        result.stages[2].found_rate,
+        result.stages[-1].hit_rate_1,
+        result.stages[-1].found_rate,
     )
 
 
 @pytest.mark.parametrize(
     ("sides", "method", "names"),
     [
-        ("off", "off", ["initial"]),
-        ("off", "contextual", ["initial", "re-ranked"]),
-        ("query", "off", ["initial", "refined"]),
+        ("off", "off", ["initial", "by label"]),
+        ("off", "contextual", ["initial", "re-ranked", "by label"]),
+        ("query", "off", ["initial", "refined", "by label"]),
     ],
 )
 def test_a_stage_that_the_line_lacks_is_not_told(sides: str, method: str, names: list[str]) -> None:
@@ -119,4 +120,4 @@ def test_the_command_prints_the_check_as_json(
     printed = json.loads(done.stdout)
     assert (done.exit_code, printed["hit_rate_1"]) == (0, result.hit_rate_1)
     assert printed["no_match_rate"] == result.no_match_rate
-    assert [one["stage"] for one in printed["stages"]] == ["initial"]
+    assert [one["stage"] for one in printed["stages"]] == ["initial", "by label"]
