@@ -167,18 +167,19 @@ def rerank_words(found: RerankTrial, target: Target | None, noun: Noun = "photo"
     return f"{tried}: with k {found.chosen.k} it {gain}, so that it comes with this threshold."
 
 
-def metric_words(found: MetricTrial | None, noun: Noun = "photo") -> str | None:
-    """Sentence on what a trial of the gallery's own metric took, and why."""
+def metric_words(found: MetricTrial | None, target: Target | None, noun: Noun = "photo") -> str | None:
+    """Sentence on what a trial of the gallery's own metric took, and why; None where nothing was tried."""
     if found is None:
         return None
-    if found.lda is None or found.cosine is None:
-        return f"Labels are compared by their nearest {noun}: {found.reason}."
-    low, high = 100 * (found.low or 0.0), 100 * (found.high or 0.0)
-    how = "What the labels teach decides" if found.chosen == "lda" else f"The nearest {noun} decides"
-    return (
-        f"{how}: of 100 searches {counted(found.lda)} go wrong by what the labels teach and "
-        f"{counted(found.cosine)} by the nearest {noun}, a difference of {low:+.0f} to {high:+.0f}."
-    )
+    if found.reason is not None:
+        return f"The nearest {noun} decides: {found.reason}."
+    what = "strangers are answered" if target is not None and target.rate == "fnir" else f"{noun}s are missed"
+    taught, nearest = counted(found.lda or 0.0), counted(found.cosine or 0.0)
+    ends = f"(difference {100 * (found.low or 0.0):+.0f} to {100 * (found.high or 0.0):+.0f})"
+    if found.chosen == "lda":
+        first = f"Labels decide, by what they have taught: {taught} of 100 {what}"
+        return f"{first}, in place of {nearest} by the nearest {noun} {ends}."
+    return f"The nearest {noun} decides: {nearest} of 100 {what}, by what the labels teach {taught} {ends}."
 
 
 def drift_words(found: DriftState) -> str:

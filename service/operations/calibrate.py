@@ -194,14 +194,14 @@ class Calibrated:
         """Summary of a job's result."""
         from vicinal.service.words import metric_words, rerank_words
 
-        trial = self.record.evidence and self.record.evidence.reranks
+        evidence, target = self.record.evidence, self.record.target
         return {
             "calibration": self.record.id,
             "threshold": self.record.threshold,
-            "target": str(self.record.target),
+            "target": str(target),
             "pipeline": self.record.pipeline.key,
-            "rerank": trial and rerank_words(trial, self.record.target, noun),
-            "metric": self.record.evidence and metric_words(self.record.evidence.metric, noun),
+            "rerank": evidence and evidence.reranks and rerank_words(evidence.reranks, target, noun),
+            "metric": evidence and metric_words(evidence.metric, target, noun),
             "is_active": self.is_active,
             "objection": self.objection,
         }

@@ -105,6 +105,8 @@ def _sentences(record: CalibrationRecord, evidence: Evidence, noun: Noun) -> Ite
         )
     if evidence.reranks is not None:
         yield rerank_words(evidence.reranks, record.target, noun)
+    if evidence.metric is not None and evidence.metric.lda is not None:
+        yield metric_words(evidence.metric, record.target, noun) or ""
 
 
 def _clauses(record: CalibrationRecord, evidence: Evidence, noun: Noun, *, is_range: bool) -> Iterator[str]:
@@ -343,5 +345,3 @@ def _expectations(evidence: Evidence, noun: Noun) -> Iterator[str]:
         yield f"  {rate_name(name)} for {noun}s of another day {span(wider.low, wider.high)}{apart}"
     if evidence.reranks is not None:
         yield f"  re-ranking: {', '.join(_reranks(evidence.reranks))}"
-    if evidence.metric is not None:
-        yield f"  {metric_words(evidence.metric, noun)}"
