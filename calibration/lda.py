@@ -160,12 +160,15 @@ class LabelMetric:
         known, of_known = np.unique(np.maximum(counts, 1), return_inverse=True)
         k = np.sqrt(known)[:, None]
         shrinking, v = k * w / (1.0 + k * w), w / (1.0 + k * w) + 1.0
+        # Multiplied out, so that a pair takes three products of vectors, each summed on its own.
+        of_query, of_both, of_label = 1.0 / v - 1.0 / (w + 1.0), 2.0 * shrinking / v, shrinking**2 / v
         constants = (np.log(v) - np.log(w + 1.0)).sum(axis=1)
         for start in range(0, len(counts), _PAIRS_AT_ONCE):
             part = np.flatnonzero(counts[start : start + _PAIRS_AT_ONCE] > 0) + start
             q, of = queries[part], of_known[part]
-            apart = q - shrinking[of] * (sums[part] / counts[part, None])
-            found[part] = -0.5 * ((apart**2 / v[of] - q**2 / (w + 1.0)).sum(axis=1) + constants[of])
+            mean = sums[part] / counts[part, None]
+            squares = np.vecdot(q * q, of_query[of]) + np.vecdot(mean * mean, of_label[of])
+            found[part] = -0.5 * (squares - np.vecdot(q * of_both[of], mean) + constants[of])
         with np.errstate(over="ignore"):
             return np.where(counts > 0, 1.0 / (1.0 + np.exp(-found / np.sqrt(len(w)))), -np.inf)
 

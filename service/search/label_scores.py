@@ -89,11 +89,10 @@ class LabelScores:
         query leaves out are in no label's mean.
         """
         rows, columns = np.nonzero(candidates >= 0)
-        keys, places = np.unique(
-            np.column_stack([rows, candidates[rows, columns]]), axis=0, return_inverse=True
-        )
+        width = len(self._counts) + self._view.n_positions
+        keys, places = np.unique(rows * width + candidates[rows, columns], return_inverse=True)
         scores = np.full(candidates.shape, -np.inf)
-        scores[rows, columns] = self._of_pairs(queries, keys[:, 0], keys[:, 1], excluded)[places.ravel()]
+        scores[rows, columns] = self._of_pairs(queries, *np.divmod(keys, width), excluded)[places]
         return scores
 
     def _of_pairs(
