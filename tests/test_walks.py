@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 MOST_FILES = {
     "an image query over HTTP": 32,
     "an index": 42,
-    "a calibration": 41,
+    "a calibration": 46,
 }
 
 
