@@ -480,14 +480,15 @@ class GallerySearch:
         columns = np.flatnonzero(np.isfinite(scored.scores[row, :N_DECIDED_CANDIDATES])).tolist()
         labels = [one["label"] for one in self.view.items(scored.positions[row, columns])]
         if grouped is None:
-            scores = scored.scores[row, columns]
-            others = scores[[one != labels[0] for one in labels]]
+            scores, label = scored.scores[row, columns], labels[0]
+            others = scores[[one != label for one in labels]]
         else:
-            scores = grouped.scores[row]
+            # Not always that of the nearest item.
+            scores, label = grouped.scores[row], labels[columns.index(int(grouped.best[row, 0]))]
             others = scores[1:][np.isfinite(scores[1:])]
         nearest, best = labels[:_N_NEAREST], float(scores[0])
-        name = "without a label" if nearest[0] is None else nearest[0]
-        said = f"{nearest.count(nearest[0])} of the {len(nearest)} nearest are {name}"
+        name = "without a label" if label is None else label
+        said = f"{nearest.count(label)} of the {len(nearest)} nearest are {name}"
         said += f", {(call.threshold.value or 0.0) - best:.3f} below the threshold"
         if len(others):
             said += f"; the next {'product' if grouped else 'label'} is {best - float(others[0]):.3f} lower"

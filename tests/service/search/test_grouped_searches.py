@@ -19,9 +19,9 @@ from vicinal.service.measuring.calibrator import Calibrator
 from vicinal.service.measuring.label_folds import LabelFolds
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.measuring.records.store import CalibrationStore
-from vicinal.service.search.answers import Answer
+from vicinal.service.search.answers import Answer, Threshold
 from vicinal.service.search.group_scores import group_scores
-from vicinal.service.search.item_groups import BuiltGroups, ItemGroups
+from vicinal.service.search.item_groups import BuiltGroups, GroupTable, ItemGroups
 from vicinal.service.search.label_scores import metric_of, note_metric
 from vicinal.service.search.pipeline import Group, Pipeline, Rerank
 
@@ -156,3 +156,23 @@ def test_the_threshold_of_groups_is_not_used_for_photos_and_the_other_way_round(
         for by in ("off", "label")
     }
     assert used == {"off": photos, "label": groups}
+
+
+def test_the_reason_of_an_unsure_answer_speaks_of_the_group_that_is_best(
+    gallery: Gallery, embedder: Embedder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    matcher, by_label = grouped(gallery, embedder, FORMS[0]), np.linspace(0.1, 0.9, 100)
+    unsure = Threshold(value=1.0, unsure_from=0.0, source="calibration")
+    monkeypatch.setattr(matcher.thresholds, "in_force", lambda *_: unsure)
+    # The farthest item's group is best.
+    monkeypatch.setattr(
+        GroupTable,
+        "scored",
+        lambda table: group_scores(
+            table.scores, table.codes, table.sizes, by_label[None, : table.codes.shape[1]]
+        ),
+    )
+    (answer,) = matcher.search(item_ids=["plain/view 0.png"], include_candidates=True)
+    assert answer.verdict == "unsure"
+    assert answer.candidate_groups[0].label != "plain"
+    assert f"nearest are {answer.candidate_groups[0].label}," in answer.reason
