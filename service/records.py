@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import ClassVar, Generic, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from vicinal.calibration.advice import Advice, Names, advise, own_names
 from vicinal.indexer.gallery import Gallery
@@ -34,6 +34,7 @@ _REMEDIES = (
     ("calibrations/pipeline.json", "let the settings choose again by {use_settings()}"),
     ("calibrations/checks/*", "check again by {check()}"),
     ("calibrations/drift/*", "it is left out, and can be removed"),
+    ("calibrations/metrics/*", "calibrate again"),
     ("calibrations/*", "calibrate again, or put another one in force by {activate()}"),
     ("comparisons/*", "compare again by {compare()}"),
     (
@@ -47,9 +48,10 @@ _REMEDIES = (
 # Files that hold no seal of their own, by the field of the record beside them that says what they are.
 _BOUND_FILES = {
     "calibrations/*.json": {
-        "scores_sha256": "{}.scores.npz",
-        "curves_sha256": "{}.evidence.json.gz",
-        "points_sha256": "{}.points.npz",
+        "scores_sha256": "{0}.scores.npz",
+        "curves_sha256": "{0}.evidence.json.gz",
+        "points_sha256": "{0}.points.npz",
+        "pipeline.group.metric": "metrics/{1}.npz",
     },
     "labelling/*/session.json": {"pairs_sha256": "pairs.npz"},
 }
@@ -83,12 +85,15 @@ def _unbound_files(folder: Path) -> Iterator[Path]:
     """Files that are no JSON, and are not what the records beside them say."""
     for pattern, files in _BOUND_FILES.items():
         for record in sorted(folder.glob(pattern)):
-            fields: dict[str, str | None] = {}
+            fields: dict[str, Any] = {}
             # A record that is damaged is named itself.
             with suppress(OSError, BrokenSealError):
                 fields = json.loads(read_sealed(record))
             for name, file in files.items():
-                path, sha256 = record.with_name(file.format(record.stem)), fields.get(name)
+                sha256: Any = fields
+                for key in name.split("."):
+                    sha256 = (sha256 or {}).get(key)
+                path = record.parent / file.format(record.stem, sha256)
                 try:
                     if sha256:
                         read_bound(path, sha256)
