@@ -6,7 +6,6 @@ import json
 import shlex
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -159,31 +158,14 @@ def show(
 
 
 @app.command("report")
-def report(
-    calibration: IdArgument,
-    gallery: GalleryOption,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", dir_okay=False, help="HTML file; by default ID.html.")
-    ] = None,
-    *,
-    home: Home,
-    json_output: JsonOption = False,
-) -> None:
-    """All that is known of one calibration, as a page that needs no network."""
+def report(calibration: IdArgument, gallery: GalleryOption, home: Home) -> None:
+    """All that is known of one calibration, as JSON."""
     from vicinal.service.measuring.drift import read_drift
-    from vicinal.service.reports.page import render_report
     from vicinal.service.reports.report import report_record
 
     matcher = home.matcher(gallery)
     record = matcher.calibrations.find(calibration)
-    found = report_record(matcher, record, read_drift(matcher.calibrations, record))
-    if json_output:
-        print_json(found)
-        return
-    path = output or Path(f"{record.id}.html")
-    path.write_text(render_report(found, matcher.gallery), encoding="utf-8")
-    say(f"{found.verdict} {found.basis}".rstrip())
-    say(f"Report written to {path}")
+    print_json(report_record(matcher, record, read_drift(matcher.calibrations, record)))
 
 
 @app.command("activate")

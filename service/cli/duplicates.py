@@ -24,9 +24,6 @@ _SHOWN_COPIES = 10
 def duplicates(
     gallery: GalleryOption,
     request: DuplicateOptions,
-    report: Annotated[
-        Path | None, typer.Option(dir_okay=False, help="HTML page to write, with the pictures side by side.")
-    ] = None,
     delete_list: Annotated[
         Path | None, typer.Option(dir_okay=False, help="File to write, a line for each item that could go.")
     ] = None,
@@ -38,15 +35,11 @@ def duplicates(
     json_output: JsonOption = False,
 ) -> None:
     """Find copies: the same files, and resized, recompressed, cropped, turned or mirrored ones."""
-    from vicinal.service.reports.page import render_duplicates
-
     if paths and delete_list is None:
         raise RequestError("--paths says what --delete-list FILE holds: give that too")
     place = Home(data_dir=home.data_dir).place(gallery)
     with progress_of(operation.STAGES) as progress:
         found = operation.run(place, request, progress)
-    if report is not None:
-        report.write_text(render_duplicates(found, place.gallery), encoding="utf-8")
     if delete_list is not None:
         lines = [one.uri if paths else one.id for one in found.removable]
         unwritable = [line for line in lines if "\n" in line or "\r" in line or not line]
@@ -57,9 +50,8 @@ def duplicates(
         print_json(found)
     else:
         _print(found)
-    for what, path in (("Pictures", report), ("What could go", delete_list)):
-        if path is not None:
-            say(f"{what}: {path}", to=errors if json_output else console)
+    if delete_list is not None:
+        say(f"What could go: {delete_list}", to=errors if json_output else console)
 
 
 def _print(found: DuplicateRecord) -> None:
@@ -85,7 +77,7 @@ def _print(found: DuplicateRecord) -> None:
     print_table(table)
     if len(found.groups) > _SHOWN_GROUPS:
         more = number_of(len(found.groups) - _SHOWN_GROUPS, "more group")
-        say(f"and {more}: --report FILE shows them, --json too")
+        say(f"and {more}: --json shows them")
     say(f"Nothing was deleted: --delete-list FILE writes what could go; {found.rule}")
 
 

@@ -132,17 +132,12 @@ def explain(
     *,
     image: Annotated[Path, typer.Argument(help="The image to search for.")],
     gallery: GalleryOption,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", dir_okay=False, help="HTML file to write the same to."),
-    ] = None,
     options: ExplainOptions,
     home: Home,
     json_output: JsonOption = False,
 ) -> None:
     """Show how a query moves among its neighbors, and which of them move it."""
     from vicinal.refine.errors import RefinerNotFoundError
-    from vicinal.service.reports.page import render_refinement
 
     matcher = home.matcher(gallery)
     answer = matcher.search(images=[image], **dict(options))[0]
@@ -150,15 +145,11 @@ def explain(
     refinement = None if explanation is None else explanation.refinement
     if explanation is None or refinement is None:
         raise RefinerNotFoundError(matcher.embedder.bundle.name)
-    if output is not None:
-        output.write_text(render_refinement(refinement, title=image.name), encoding="utf-8")
     if json_output:
         print_json(explanation)
     else:
         _print_refinement(refinement)
         say(f"Ran on: {_in_words(explanation.devices)}")
-        if output is not None:
-            say(f"Written to {output}")
 
 
 def _in_words(devices: dict[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""Calibration report: all that is known of one calibration, as JSON; an HTML page is drawn from the same."""
+"""Calibration report: all that is known of one calibration, as JSON."""
 
 from __future__ import annotations
 

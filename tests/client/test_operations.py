@@ -116,7 +116,6 @@ LEFT_OUT = {
     "follow_job",
     "get_drift",
     "get_duplicates",
-    "get_duplicates_page",
     "get_job_failures",
     "get_job_log",
     "get_labelling",

@@ -16,7 +16,6 @@ from tests.source_tree import ROOT
 WITHOUT_KNOWN_FAULTS = {
     "filelock": "3.20.3",  # CVE-2025-68146, CVE-2026-22701: follows links that others lay
     "h11": "0.16",  # CVE-2025-43859: chunks that a proxy reads otherwise
-    "jinja2": "3.1.6",  # CVE-2025-27516: leaves the sandbox
     "onnx": "1.21",  # CVE-2025-51480, CVE-2026-27489, CVE-2026-34445: files outside of a model's folder
     "onnxruntime": "1.29",  # its kernels and its loader read beyond what a model holds
     "onnxruntime-gpu": "1.25",  # the same, as far as it is built for CUDA 12: paths of external data

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, TypeVar
 
 from fastapi import Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
-from fastapi.responses import HTMLResponse
 from pydantic import Field, StrictFloat
 
 from vicinal.service.http.gate import AdminRoute, Routes, large_body
@@ -25,7 +24,6 @@ from vicinal.service.http.request_bodies import (
     validated,
 )
 from vicinal.service.http.routes.jobs import begin_job
-from vicinal.service.http.routes.operations import html_page
 from vicinal.service.http.state import StateDependency
 from vicinal.service.jobs.records import Job
 from vicinal.service.measuring.drift import DriftState
@@ -33,7 +31,6 @@ from vicinal.service.measuring.dry_run import DryRunResult, TriedThreshold
 from vicinal.service.measuring.dry_run import dry_run as dry_run_of
 from vicinal.service.measuring.records.points import PointsBody, points_body
 from vicinal.service.operations import calibrate, check
-from vicinal.service.reports.page import page_style, render_report
 from vicinal.service.reports.report import (
     CalibrationHistoryBody,
     CalibrationStateBody,
@@ -132,26 +129,12 @@ def get_calibration(gallery: str, calibration: str, state: StateDependency) -> C
     return describe_record(matcher, matcher.calibrations.find(calibration))
 
 
-@router.get(
-    "/calibrations/{calibration}/report",
-    response_model=ReportBody,
-    responses={200: {"content": {"text/html": {"schema": {"type": "string"}}}}},
-)
-def get_report(
-    gallery: str,
-    calibration: str,
-    state: StateDependency,
-    form: Annotated[
-        Literal["html", "json"], Query(alias="format", description="`html`: a page that needs no network.")
-    ] = "json",
-) -> ReportBody | HTMLResponse:
-    """All that is known of one calibration, as JSON or as a self-contained page."""
+@router.get("/calibrations/{calibration}/report")
+def get_report(gallery: str, calibration: str, state: StateDependency) -> ReportBody:
+    """All that is known of one calibration."""
     matcher = state.galleries.matcher(gallery)
     record = matcher.calibrations.find(calibration)
-    report = report_record(matcher, record, state.galleries.drift.drift(matcher, record))
-    if form == "json":
-        return report
-    return html_page(render_report(report, matcher.gallery), shipped=page_style(), img="data:")
+    return report_record(matcher, record, state.galleries.drift.drift(matcher, record))
 
 
 @router.get("/calibrations/{calibration}/points")

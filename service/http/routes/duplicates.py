@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from fastapi import Query, Request, Response
-from fastapi.responses import HTMLResponse
 from pydantic import Field
 
 from vicinal.service.duplicates.finding import DuplicateStore
@@ -15,12 +14,10 @@ from vicinal.service.duplicates.verdicts import CopyVerdict, CopyVerdicts
 from vicinal.service.http.access import call_of, note_items
 from vicinal.service.http.gate import AdminRoute, Routes
 from vicinal.service.http.routes.jobs import After, PageSize, begin_job, page_of
-from vicinal.service.http.routes.operations import html_page
 from vicinal.service.http.state import StateDependency
 from vicinal.service.jobs.records import Job
 from vicinal.service.operations import duplicates as operation
 from vicinal.service.operations.answer import NOBODY
-from vicinal.service.reports.page import page_style, render_duplicates
 from vicinal.service.request_fields import RequestFields
 
 router = Routes(
@@ -101,11 +98,3 @@ def get_duplicates(
         groups = CopyVerdicts(opened).left(groups, state.galleries.matcher(gallery).view)
     page, further = page_of(groups, after, size)
     return DuplicatePageBody(**{**dict(found), "n_groups": len(groups), "groups": page, "next": further})
-
-
-@router.get("/{record}/report", response_class=HTMLResponse)
-def get_duplicates_page(gallery: str, record: str, state: StateDependency) -> HTMLResponse:
-    """Give a record as a page with its pictures side by side, which needs no network."""
-    opened = state.galleries.gallery(gallery)
-    page = render_duplicates(DuplicateStore(opened).find(record), opened)
-    return html_page(page, shipped=page_style(), img="data:")

@@ -51,6 +51,8 @@ def test_a_threshold_set_by_hand_is_called_so(
     answer = call("set", "0.4")
     assert (answer["record"]["source"], answer["state"]) == ("by_hand", "by_hand")
     assert "set by hand" in run("calibration", "list", "-g", "shoes").stdout
+    report = json.loads(run("calibration", "report", answer["record"]["id"], "-g", "shoes").stdout)
+    assert "nobody knows how often it is wrong" in report["verdict"]
     shown = run("calibration", "set", "0.6", "-g", "shoes").stdout
     assert ("set by hand" in shown, "None" in shown) == (True, False)
 

@@ -1,4 +1,4 @@
-"""Duplicates over HTTP: a job, its record page by page, and a page of pictures in a real browser."""
+"""Duplicates over HTTP: a job, and its record page by page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Explanation: the numbers are those of the refiner and of the search, and the page shows them."""
+"""Explanation: the numbers are those of the refiner and of the search, and the command prints them."""
 
 from __future__ import annotations
 
@@ -59,14 +59,12 @@ def test_neighbors_are_the_nearest_items_with_their_attention(matcher: Matcher) 
     )
 
 
-def test_the_command_writes_a_page(settings: Settings, view: View, tmp_path: Path, run: Run) -> None:
+def test_the_command_prints_them(settings: Settings, view: View, tmp_path: Path, run: Run) -> None:
     view(3, 9).save(tmp_path / "query.png")
     options = ["--gallery", GALLERY, "--data-dir", settings.data_dir, "--bundle", settings.bundle]
-    shown = run("explain", tmp_path / "query.png", "--output", tmp_path / "way.html", *options).output
+    shown = run("explain", tmp_path / "query.png", *options).output
     assert "attention by step" in shown
     assert "Ran on: cpu (decode, " in shown
     assert "; CPUExecutionProvider (embed)" in shown
-    page = (tmp_path / "way.html").read_text(encoding="utf-8")
-    assert ("Step by step" in page, "<script" in page) == (True, False)
     printed = run("explain", tmp_path / "query.png", "--json", *options).output
     assert len(json.loads(printed)["refinement"]["cosines"]) == 4

@@ -1,10 +1,10 @@
 // All that is known of one calibration, as figures that can be looked into.
-import { admin, blob, get, inWords, useCall } from "../../lib/api.js";
+import { admin, get, useCall } from "../../lib/api.js";
 import { html, useMemo, useState } from "../../lib/html.js";
 import { number, percent, when } from "../../lib/text.js";
-import { Button, Choice } from "../../parts/field.js";
+import { Choice } from "../../parts/field.js";
 import { Interval } from "../../parts/interval.js";
-import { Fault, tell, Waiting } from "../../parts/notice.js";
+import { Fault, Waiting } from "../../parts/notice.js";
 import { Plot } from "../../parts/plot.js";
 import { Classes } from "./classes.js";
 import { SOURCES } from "./history.js";
@@ -56,23 +56,11 @@ function Drift({ drift }) {
 export function Report({ gallery, record: { id }, turn }) {
   const path = admin(gallery, `/calibrations/${encodeURIComponent(id)}/report`);
   const found = useCall((signal) => get(path, { signal }), [path, turn]);
-  const [isBusy, setBusy] = useState(false);
   if (!found.value) return found.error ? html`<${Fault} error=${found.error} again=${found.again} />` : html`<${Waiting} text="Reading the figures…" />`;
   const { record, verdict, basis, drift, details } = found.value;
   const rates = record.evidence?.rates ?? {};
-  const save = async () => {
-    setBusy(true);
-    try {
-      const url = URL.createObjectURL(await blob(`${path}?format=html`));
-      Object.assign(document.createElement("a"), { href: url, download: `calibration-${id}.html` }).click();
-      setTimeout(() => URL.revokeObjectURL(url), 1000);
-    } catch (error) {
-      tell(inWords(error), { kind: "wrong" });
-    }
-    setBusy(false);
-  };
   return html`<div class="calibrate-report">
-    <section class="card stack"><div class="row calibrate-apart"><h2>What to expect</h2><${Button} kind="quiet" busy=${isBusy} onClick=${save}>Save as a file<//></div>
+    <section class="card stack"><h2>What to expect</h2>
       <p dir="auto">${verdict}</p>${basis && html`<p class="soft" dir="auto">${basis}</p>`}
       ${record.warnings.map((one) => html`<p key=${one} class="small" dir="auto"><span class="unsure" aria-hidden="true">!</span> ${one}</p>`)}
       <p class="soft small">${when(record.created_at)}, ${SOURCES[record.source]}, ${number(record.n_items)} photos, version ${record.version}</p></section>

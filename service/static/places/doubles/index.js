@@ -1,5 +1,5 @@
 // Doubles: photos that are there more than once, and which of them go.
-import { admin, at, blob, del, get, inWords, post, useCall } from "../../lib/api.js";
+import { admin, at, del, get, inWords, post, useCall } from "../../lib/api.js";
 import { html, useMemo, useRef, useState } from "../../lib/html.js";
 import { setParams } from "../../lib/router.js";
 import { may, whyNot } from "../../lib/session.js";
@@ -28,18 +28,6 @@ async function recordOf(gallery, id, signal) {
     after = page.next;
   }
   return found;
-}
-
-async function save(gallery, id) {
-  try {
-    const link = document.createElement("a");
-    link.href = URL.createObjectURL(await blob(admin(gallery, `/duplicates/${encodeURIComponent(id)}/report`)));
-    link.download = `doubles-${id}.html`;
-    link.click();
-    URL.revokeObjectURL(link.href);
-  } catch (error) {
-    tell(inWords(error), { kind: "wrong" });
-  }
 }
 
 export function Place({ gallery, params }) {
@@ -130,8 +118,7 @@ function Record({ gallery, id, params }) {
 
   if (!found.value) return found.error ? html`<${Fault} error=${found.error} again=${found.again} />` : html`<${Waiting} text="Fetching all groups…" />`;
   const { sentence, notes } = found.value;
-  const basis = html`<details class="doubles-basis"><summary>How sure is this?</summary><p dir="auto">${sentence}.</p>${notes.map((one) => html`<p key=${one} dir="auto">${one}.</p>`)}
-    <${Button} onClick=${() => save(gallery, id)}>Save as a file<//></details>`;
+  const basis = html`<details class="doubles-basis"><summary>How sure is this?</summary><p dir="auto">${sentence}.</p>${notes.map((one) => html`<p key=${one} dir="auto">${one}.</p>`)}</details>`;
   if (!groups.length) {
     return surest(found.value) ? html`<${Empty} title="No file is there twice" text="Changed copies were left out of this look." />${basis}`
       : html`<${Empty} title="No doubles" text="Every photo of this gallery is there once, as far as this look can tell." />${basis}`;
