@@ -347,7 +347,10 @@ class ActivePipelineFile:
                 return ActivePipeline(default)
             reason = _mismatch(chosen, bundle)
             if reason is None:
-                return ActivePipeline(chosen.pipeline, chosen.source, chosen)
+                # A calibration tries no other refinement than what there is.
+                refine = chosen.pipeline.refine if chosen.comparison else default.refine
+                pipeline = chosen.pipeline.model_copy(update={"refine": refine})
+                return ActivePipeline(pipeline, chosen.source, chosen)
         if reason != self._told:
             self._told = reason
             logger.warning("%s", reason)
