@@ -129,9 +129,7 @@ class LabelMetric:
         if basis is not None:
             total, within = basis.T @ total @ basis, basis.T @ within @ basis
         if np.trace(within) <= 1e-9 * np.trace(total):
-            raise NoMetricError(
-                "the photos of each label are equal: what differs within a label cannot be told"
-            )
+            raise NoMetricError("photos of a label are equal: what differs within one cannot be told")
         values, vectors = np.linalg.eigh(total - within)
         if values[-1] <= 1e-9 * np.trace(total):
             raise NoMetricError("labels differ no more from each other than the photos of one label do")

@@ -41,9 +41,8 @@ def keep_metric(gallery: Path, name: str) -> None:
     """Write a metric that was noted into the folder of a gallery, where it is not there yet."""
     path = _file_of(gallery, name)
     if not path.is_file():
-        content = metric_of(gallery, name).to_bytes()
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_bound(path, content)
+        write_bound(path, metric_of(gallery, name).to_bytes())
 
 
 def metric_of(gallery: Path, name: str) -> LabelMetric:
