@@ -224,9 +224,9 @@ def require(place: Place, request: CalibrateRequest) -> None:
 
 def run(place: Place, request: CalibrateRequest, progress: Progress) -> Calibrated:
     """Calibrate the built version, keep the record by the job's id, and put it in force where it may be."""
-    place.settle()
     from vicinal.service.measuring.matcher import chose_pipeline
 
+    place.settle()
     record = _kept(place) or _made(place, request, progress)
     store, objects = place.matcher.calibrations, None
     if request.activate is None:

@@ -128,7 +128,7 @@ class Group(Frozen):
 
     by: str = Field(min_length=1, max_length=_LONGEST_KEY)
     score: GroupScore = "max"
-    metric: str = ""
+    metric: str = Field("", pattern="^([0-9a-f]{64})?$")
 
     @model_validator(mode="before")
     @classmethod
