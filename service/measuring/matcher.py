@@ -225,7 +225,9 @@ class GalleryThresholds:
         # Scores do not depend on the filter, so that no query gets a match that it would not get without.
         meaning = "a query without a mate gets a match at most as often as without the filter"
         if record.pipeline.group is not None:
-            meaning = "a group is scored by its items that fulfil the filter"
+            is_by_label = record.pipeline.group.score == "lda"
+            how = "all of its items" if is_by_label else "its items that fulfil the filter"
+            meaning = f"a group is scored by {how}"
         return (
             f"the filter leaves {len(selection):,} of {len(self.view):,} items, calibration {record.id} "
             f"was made for all: {meaning}"

@@ -32,10 +32,8 @@ RerankMethod = Literal["off", "contextual"]
 GroupScore = Literal["max", "lda", "gone"]
 _LONGEST_KEY = 256
 # Scores of groups that are no more, and what records say beside them.
-_GONE_SCORES, _GONE_SETTINGS = (
-    ("mean", "lme", "vote", "share", "learned"),
-    ("m", "temperature", "k", "weights"),
-)
+_GONE_SCORES = ("mean", "lme", "vote", "share", "learned")
+_GONE_SETTINGS = ("m", "temperature", "k", "weights")
 
 
 class Refine(Frozen):
