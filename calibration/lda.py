@@ -8,7 +8,7 @@ e of length 1, of which label c has n_c with mean mu_c:
     m = mean of e
     W = sum_c sum_i (e_i - mu_c)(e_i - mu_c)^T / (N' - C')    over the C' labels with two or more, N' in all
     B = cov(e) - W, eigenvalues below 1e-4 of the largest raised to that
-    W <- (1 - a) W + a tr(W)/d I,   B <- (1 - b) B + b tr(B)/d I
+    W <- (1 - a) W + a tr(W)/d I,   B <- (1 - b) B + b tr(B)/d I,   b = .1
     P W P^T = I,  P B P^T = diag(w),  x = P (e - m)
 
 Label c is known by n_c photos, of which sqrt(n_c) count, as they are not independent (Rajan et al., 2014):
@@ -19,12 +19,16 @@ Label c is known by n_c photos, of which sqrt(n_c) count, as they are not indepe
 r is the logarithm of how much likelier q is if it shows c than if it shows something unseen. The values of x
 agree more than the model says, so that r is far too sure of itself: a score is the logistic function of
 r / sqrt(d), with d values of x.
+
+Labels of the same kind beside those of the gallery, with W0 and B0, are what its own are drawn to:
+
+    W <- (1 - a) W + a/2 (W0 tr(W)/tr(W0) + tr(W)/d I),   B <- B/2 + B0 tr(B)/(2 tr(B0))
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Self
 
@@ -33,8 +37,9 @@ import numpy as np
 from vicinal.calibration.arrays import FloatArray, Floats, Ints
 from vicinal.calibration.errors import CalibrationError
 
-# Looked at on galleries of groceries and dogs, test classes among them; those of characters were not.
-_WITHIN_SHRINKING, _BETWEEN_SHRINKING = 0.7, 0.1
+# Values of a to choose from, and the usual one: looked at on groceries and dogs, test classes among them.
+SHRINKINGS, SHRINKING = (0.3, 0.5, 0.7, 0.9), 0.7
+_BETWEEN_SHRINKING, _SHARE_BESIDE = 0.1, 0.5
 _LEAST_EIGENVALUE = 1e-4
 # Longer embeddings are first brought to so many directions, in which they vary most, found in so many steps.
 _MOST_DIMS, _N_STEPS = 1024, 3
@@ -82,6 +87,45 @@ class LabelScatter:
         """The sums over all labels but those of the other."""
         return LabelScatter(*(getattr(self, one.name) - getattr(other, one.name) for one in fields(self)))
 
+    def covariances(self, basis: Floats | None = None) -> tuple[Floats, Floats, Floats]:
+        """Values of m (d,), and W and B before they are shrunk, (d, d) or in r directions of a (d, r) basis.
+
+        Raises:
+            NoMetricError: The labels tell none.
+        """
+        if self.freedom < 1 or self.n < 3:
+            raise NoMetricError("no label has two photos: what differs within a label cannot be told")
+        center, within = self.total / self.n, self.within / self.freedom
+        total = self.outer / self.n - np.outer(center, center)
+        if basis is not None:
+            total, within = basis.T @ total @ basis, basis.T @ within @ basis
+        if np.trace(within) <= 1e-9 * np.trace(total):
+            raise NoMetricError("photos of a label are equal: what differs within one cannot be told")
+        values, vectors = np.linalg.eigh(total - within)
+        if values[-1] <= 1e-9 * np.trace(total):
+            raise NoMetricError("labels differ no more from each other than the photos of one label do")
+        return center, within, (vectors * np.maximum(values, _LEAST_EIGENVALUE * values[-1])) @ vectors.T
+
+    def most_varied(self) -> Floats | None:
+        """(d, r) orthonormal directions in which long embeddings vary most, by subspace iteration."""
+        if len(self.total) <= _MOST_DIMS:
+            return None
+        total = self.outer / self.n - np.outer(self.total, self.total) / self.n**2
+        basis = np.random.default_rng(0).standard_normal((len(total), _MOST_DIMS))
+        for _ in range(_N_STEPS):
+            basis = np.linalg.qr(total @ basis)[0]
+        return basis
+
+    def to_bytes(self) -> bytes:
+        """The sums as a file."""
+        return _to_bytes(self)
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> Self:
+        """The sums that a file holds."""
+        n, freedom, *sums = _from_bytes(cls, content)
+        return cls(int(n), int(freedom), *sums)
+
 
 def label_sums(blocks: Iterator[tuple[FloatArray, Ints]], n_labels: int, dim: int) -> tuple[Floats, Ints]:
     """(C, d) sum and (C,) number of each label's embeddings; those of number -1 have none."""
@@ -114,27 +158,34 @@ class LabelMetric:
     spread: Floats
 
     @classmethod
-    def of(cls, scatter: LabelScatter) -> Self:
-        """The metric of some labels.
+    def of(
+        cls, scatter: LabelScatter, shrinking: float = SHRINKING, beside: LabelScatter | None = None
+    ) -> Self:
+        """The metric of some labels, with a the `shrinking`.
 
         Raises:
             NoMetricError: They tell none.
         """
-        if scatter.freedom < 1 or scatter.n < 3:
-            raise NoMetricError("no label has two photos: what differs within a label cannot be told")
-        center = scatter.total / scatter.n
-        total = scatter.outer / scatter.n - np.outer(center, center)
-        within = scatter.within / scatter.freedom
-        basis = _most_varied(total) if len(total) > _MOST_DIMS else None
-        if basis is not None:
-            total, within = basis.T @ total @ basis, basis.T @ within @ basis
-        if np.trace(within) <= 1e-9 * np.trace(total):
-            raise NoMetricError("photos of a label are equal: what differs within one cannot be told")
-        values, vectors = np.linalg.eigh(total - within)
-        if values[-1] <= 1e-9 * np.trace(total):
-            raise NoMetricError("labels differ no more from each other than the photos of one label do")
-        between = (vectors * np.maximum(values, _LEAST_EIGENVALUE * values[-1])) @ vectors.T
-        within, between = _shrunk(within, _WITHIN_SHRINKING), _shrunk(between, _BETWEEN_SHRINKING)
+        return cls.each(scatter, (shrinking,), beside)[0]
+
+    @classmethod
+    def each(
+        cls, scatter: LabelScatter, shrinkings: Sequence[float], beside: LabelScatter | None = None
+    ) -> list[Self]:
+        """The metric of some labels with each a; see `of`."""
+        basis = scatter.most_varied()
+        center, within, between = scatter.covariances(basis)
+        aim = _even(within)
+        if beside is None:
+            between = _drawn(between, _even(between), _BETWEEN_SHRINKING)
+        else:
+            _, within_0, between_0 = beside.covariances(basis)
+            aim = _drawn(_as_large(within_0, within), aim, 0.5)
+            between = _drawn(between, _as_large(between_0, between), _SHARE_BESIDE)
+        return [cls._of(center, _drawn(within, aim, share), between, basis) for share in shrinkings]
+
+    @classmethod
+    def _of(cls, center: Floats, within: Floats, between: Floats, basis: Floats | None) -> Self:
         whitening = np.linalg.inv(np.linalg.cholesky(within))
         values, vectors = np.linalg.eigh(whitening @ between @ whitening.T)
         projection = vectors.T @ whitening
@@ -142,55 +193,94 @@ class LabelMetric:
             projection = projection @ basis.T
         return cls(center, projection, np.maximum(values, 0.0))
 
-    def projected_sums(self, sums: Floats, counts: Ints) -> Floats:
-        """(C, r) sums of x of labels with (C, d) sums of (C,) embeddings."""
-        return np.asarray((sums - counts[:, None] * self.center) @ self.projection.T)
+    def likelihood_within(self, labels: LabelScatter) -> float:
+        """Logarithm of how likely differences between photos of one label are, a value and a difference."""
+        mean = np.vecdot(self.projection @ labels.within, self.projection).sum() / labels.freedom
+        logarithm = np.linalg.slogdet(self.projection @ self.projection.T)[1]
+        return float(0.5 * (logarithm - mean) / len(self.spread))
 
-    def projected(self, embeddings: FloatArray) -> Floats:
+    def projected(self, embeddings: FloatArray | Floats) -> Floats:
         """(n, r) x of (n, d) embeddings; each comes out the same in any batch."""
         return np.vecdot(self.projection, (embeddings - self.center)[:, None, :])
 
-    def scores(self, queries: Floats, sums: Floats, counts: Ints) -> Floats:
-        """(R,) score in [0, 1] of each pair of a projected query (R, r) with a label of (R,) photos whose x
-        have the sum (R, r); -inf for a label without photos.
-        """
-        w, found = self.spread, np.full(len(counts), -np.inf)
-        known, of_known = np.unique(np.maximum(counts, 1), return_inverse=True)
+    def labels(self, means: Floats, counts: Ints) -> ScoredLabels:
+        """Labels of (C,) photos whose x have the means (C, r), as queries are scored with them."""
+        w = self.spread
+        known, kinds = np.unique(np.maximum(counts, 1), return_inverse=True)
         k = np.sqrt(known)[:, None]
         shrinking, v = k * w / (1.0 + k * w), w / (1.0 + k * w) + 1.0
-        # Multiplied out, so that a pair takes three products of vectors, each summed on its own.
-        of_query, of_both, of_label = 1.0 / v - 1.0 / (w + 1.0), 2.0 * shrinking / v, shrinking**2 / v
-        constants = (np.log(v) - np.log(w + 1.0)).sum(axis=1)
-        for start in range(0, len(counts), _PAIRS_AT_ONCE):
-            part = np.flatnonzero(counts[start : start + _PAIRS_AT_ONCE] > 0) + start
-            q, of = queries[part], of_known[part]
-            mean = sums[part] / counts[part, None]
-            squares = np.vecdot(q * q, of_query[of]) + np.vecdot(mean * mean, of_label[of])
-            found[part] = -0.5 * (squares - np.vecdot(q * of_both[of], mean) + constants[of])
-        with np.errstate(over="ignore"):
-            return np.where(counts > 0, 1.0 / (1.0 + np.exp(-found / np.sqrt(len(w)))), -np.inf)
+        # Multiplied out, so that a pair takes two products of vectors, each summed on its own.
+        constants = np.vecdot(means * means, (shrinking**2 / v)[kinds])
+        constants += (np.log(v) - np.log(w + 1.0)).sum(axis=1)[kinds]
+        return ScoredLabels(
+            1.0 / v - 1.0 / (w + 1.0),
+            means * (2.0 * shrinking / v)[kinds],
+            np.where(counts > 0, constants, np.inf),
+            kinds,
+        )
+
+    def all_labels(self, sums: Floats, counts: Ints) -> ScoredLabels:
+        """Labels of (C,) photos whose embeddings have the sums (C, d)."""
+        means = sums / np.maximum(counts, 1)[:, None]
+        return self.labels((means - self.center) @ self.projection.T, counts)
 
     def to_bytes(self) -> bytes:
         """The metric as a file."""
-        stream = io.BytesIO()
-        np.savez(stream, **{one.name: getattr(self, one.name) for one in fields(self)})
-        return stream.getvalue()
+        return _to_bytes(self)
 
     @classmethod
     def from_bytes(cls, content: bytes) -> Self:
         """The metric that a file holds."""
-        with np.load(io.BytesIO(content), allow_pickle=False) as stored:
-            return cls(*(stored[one.name] for one in fields(cls)))
+        return cls(*_from_bytes(cls, content))
 
 
-def _shrunk(matrix: Floats, share: float) -> Floats:
-    d = len(matrix)
-    return (1.0 - share) * matrix + share * np.trace(matrix) / d * np.eye(d)
+@dataclass(frozen=True)
+class ScoredLabels:
+    """Labels as queries are scored with them: r of q is -(q^2 . squares - q . linear + constant) / 2."""
+
+    squares: Floats  # (K, r) for each number of photos
+    linear: Floats  # (C, r)
+    constants: Floats  # (C,) infinite for a label without photos
+    kinds: Ints  # (C,) row of `squares`
+
+    def scores(self, queries: Floats, rows: Ints, labels: Ints) -> Floats:
+        """(R,) score in [0, 1] of pairs of a row of projected (B, r) queries with a label by its number;
+        -inf for one without photos. A pair comes out the same beside any others.
+        """
+        found, n_kinds = np.empty(len(rows)), len(self.squares)
+        squared, of_row = np.unique(rows * n_kinds + self.kinds[labels], return_inverse=True)
+        row, kind = np.divmod(squared, n_kinds)
+        for start in range(0, len(rows), _PAIRS_AT_ONCE):
+            part = slice(start, start + _PAIRS_AT_ONCE)
+            found[part] = np.vecdot(queries[rows[part]], self.linear[labels[part]])
+        squares = np.empty(len(squared))
+        for start in range(0, len(squared), _PAIRS_AT_ONCE):
+            part = slice(start, start + _PAIRS_AT_ONCE)
+            squares[part] = np.vecdot(queries[row[part]] ** 2, self.squares[kind[part]])
+        ratios = 0.5 * (found - squares[of_row] - self.constants[labels])
+        with np.errstate(over="ignore"):
+            scores = 1.0 / (1.0 + np.exp(-ratios / np.sqrt(queries.shape[1])))
+        return np.where(np.isneginf(ratios), -np.inf, scores)
 
 
-def _most_varied(total: Floats) -> Floats:
-    """(d, _MOST_DIMS) orthonormal directions in which embeddings vary most, by subspace iteration."""
-    basis = np.random.default_rng(0).standard_normal((len(total), _MOST_DIMS))
-    for _ in range(_N_STEPS):
-        basis = np.linalg.qr(total @ basis)[0]
-    return basis
+def _to_bytes(held: LabelScatter | LabelMetric) -> bytes:
+    stream = io.BytesIO()
+    np.savez(stream, **{one.name: getattr(held, one.name) for one in fields(held)})
+    return stream.getvalue()
+
+
+def _from_bytes(kind: type[LabelScatter | LabelMetric], content: bytes) -> list[Floats]:
+    with np.load(io.BytesIO(content), allow_pickle=False) as stored:
+        return [stored[one.name] for one in fields(kind)]
+
+
+def _drawn(matrix: Floats, aim: Floats, share: float) -> Floats:
+    return (1.0 - share) * matrix + share * aim
+
+
+def _even(matrix: Floats) -> Floats:
+    return np.asarray(np.trace(matrix) / len(matrix) * np.eye(len(matrix)))
+
+
+def _as_large(matrix: Floats, other: Floats) -> Floats:
+    return np.asarray(matrix * np.trace(other) / np.trace(matrix))

@@ -5,18 +5,20 @@ searched for by label: by the score of the best photo, and by the metric that th
 (`calibration.lda`). Measured are R@1, FNIR at an FPIR of exactly so much, and the same of a threshold that is
 chosen by leaving items of the gallery out; differences have paired 95 % intervals over labels. Strangers are
 the queries of labels that the gallery lacks (`--every-label`: and all others with their label taken out).
+With `--beside` the training part of a set is laid beside by `vicinal fit`, and measured is what that changes.
 """
 
 from __future__ import annotations
 
 import argparse
 import tempfile
+import time
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks.common.record import save_result
-from benchmarks.quality.protocol_data import extract_part
+from benchmarks.quality.protocol_data import extract_part, extract_photos
 from benchmarks.quality.protocol_search import vicinal
 from vicinal.calibration import Target, choose_threshold
 from vicinal.calibration.rates.paired_bootstrap import LabelDraws, Searches, mean_figure, paired_interval
@@ -57,11 +59,29 @@ def measure_part(
     items = [calibrator.score_items(one, silent) for one in asked]
     own = calibrator.score_items(calibrator.leave_one_out(), silent)
     target = Target(rate="fpir", value=options.fpir)
-    measured = {name: [measure_groups(one, group) for one in items] for name, group in METRICS.items()}
-    thresholds = {
-        name: choose_threshold(measure_groups(own, group).trials, target) for name, group in METRICS.items()
-    }
+    measured: dict[str, list[Measurement]] = {}
+    thresholds: dict[str, float] = {}
+
+    def measure(name: str, group: Group) -> None:
+        measured[name] = [measure_groups(one, group) for one in items]
+        thresholds[name] = choose_threshold(measure_groups(own, group).trials, target)
+
+    for name, group in METRICS.items():
+        measure(name, group)
+    fitted: dict[str, dict] = {}
+    for name in options.beside:
+        photos = folder / "beside" / name
+        manifest = extract_photos(options.data / name, photos)
+        started = time.monotonic()
+        more = ("--gallery", split, "--data-dir", data_dir, "--bundle", options.bundle)
+        fitted[name] = vicinal("fit", manifest, *more)
+        fitted[name]["seconds"] = round(time.monotonic() - started, 1)
+        if fitted[name]["is_used"]:
+            measure(f"lda beside {name}", METRICS["lda"])
+            vicinal("fit", "--forget", *more)
+        print(f"  beside {name}: {fitted[name]}", flush=True)
     return {
+        "beside": fitted,
         "items": len(matcher.snapshot),
         "labels": len(set(matcher.snapshot.labels)),
         "queries": len(queries.labels),
@@ -89,10 +109,15 @@ def compared(measured: dict[str, list[Measurement]], thresholds: dict[str, float
     found = {}
     for name, pair in figures.items():
         values, drawn = draws.measured(pair), draws.drawn(pair)
-        low, high = paired_interval(*drawn)
+        changes = {}
+        for number, metric in list(enumerate(measured))[1:]:
+            # What is beside changes the metric, and that the cosine.
+            first = min(number - 1, 1)
+            ends = paired_interval(drawn[first], drawn[number])
+            changes[metric] = [round(float(one), 4) for one in (values[number] - values[first], *ends)]
         found[name] = {
-            **{metric: round(float(value), 4) for metric, value in zip(METRICS, values, strict=True)},
-            "difference": [round(float(one), 4) for one in (values[1] - values[0], low, high)],
+            **{metric: round(float(value), 4) for metric, value in zip(measured, values, strict=True)},
+            "difference": changes,
         }
     return found
 
@@ -121,6 +146,7 @@ def main() -> None:
     parser.add_argument("--fpir", type=float, default=0.05)
     parser.add_argument("--refine", default="auto")
     parser.add_argument("--every-label", action="store_true")
+    parser.add_argument("--beside", nargs="*", default=[], help="sets whose training parts are tried")
     parser.add_argument("--suffix", default="", help="added to the name of the raw results")
     arguments = parser.parse_args()
     embedder = Embedder(ModelBundle.open(arguments.bundle))

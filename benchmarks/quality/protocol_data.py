@@ -8,7 +8,7 @@ from pathlib import Path
 
 from vicinal.training.datasets.layouts.protocol import ProtocolConfig
 
-__all__ = ["Part", "coarse_labels", "extract_part"]
+__all__ = ["Part", "coarse_labels", "extract_part", "extract_photos"]
 
 
 @dataclass(frozen=True)
@@ -38,23 +38,28 @@ def coarse_labels(root: Path, labels: set[str]) -> dict[str, str]:
 
 def extract_part(root: Path, split: str, folder: Path) -> Part:
     """Unpack one split of a protocol folder and write its manifests."""
-    roles = ("gallery", "query", "absent")
+    named = {"gallery": ("gallery",), "queries": ("query", "absent")}
+    return Part(**{name: _extract(root, split, roles, folder, name) for name, roles in named.items()})
+
+
+def extract_photos(root: Path, folder: Path) -> Path:
+    """Unpack the training part of a protocol folder; its manifest."""
+    return _extract(root, "train", ("train",), folder, "photos")
+
+
+def _extract(root: Path, split: str, roles: tuple[str, ...], folder: Path, name: str) -> Path:
     config = ProtocolConfig(kind="protocol", root=root, split=split, roles=roles)
-    rows = config.rows()
+    rows, manifest = config.rows(), folder / f"{name}.csv"
+    coarse = coarse_labels(root, {row.label for row in rows})
     with config.open() as read:
         for row in rows:
             path = folder / "images" / row.path
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(read(row))
-    coarse, manifests = coarse_labels(root, {row.label for row in rows}), {}
-    for name, roles in (("gallery", {"gallery"}), ("queries", {"query", "absent"})):
-        manifests[name] = folder / f"{name}.csv"
-        with manifests[name].open("w", newline="", encoding="utf-8") as stream:
-            writer = csv.writer(stream)
-            writer.writerow(["path", "id", "label", "role", "coarse"])
-            writer.writerows(
-                [f"images/{row.path}", row.path, row.label, row.role, coarse.get(row.label, "")]
-                for row in rows
-                if row.role in roles
-            )
-    return Part(**manifests)
+    with manifest.open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["path", "id", "label", "role", "coarse"])
+        writer.writerows(
+            [f"images/{row.path}", row.path, row.label, row.role, coarse.get(row.label, "")] for row in rows
+        )
+    return manifest

@@ -16,6 +16,7 @@ from vicinal.service.cli.options import DetailsOption, GalleryOption, Home, Json
 from vicinal.service.errors import RequestError
 from vicinal.service.operations import calibrate as operation
 from vicinal.service.operations import check as check_operation
+from vicinal.service.operations import fit as fit_operation
 from vicinal.service.request_fields import PipelineChoice
 from vicinal.service.surfaces.command_line import Commands, words_of
 from vicinal.service.words import (
@@ -74,6 +75,31 @@ def calibrate(
         print_json(json.loads(record.model_dump_json()))
     else:
         print_promise(record, gallery, place.matcher.embedder.bundle.manifest, home, details=details)
+
+
+def fit(
+    gallery: GalleryOption,
+    request: fit_operation.FitRequest,
+    *,
+    home: Home,
+    json_output: JsonOption = False,
+) -> None:
+    """Let labelled photos beside the gallery teach its metric more, where they are surely of its kind."""
+    place = home.place(gallery)
+    with progress_of(fit_operation.STAGES) as progress:
+        found = fit_operation.run(place, request, progress)
+    print_left_out(progress.failures, as_json=json_output)
+    if json_output:
+        print_json(found)
+        return
+    if found is None:
+        say("Calibrations use no photos beside the gallery from now on.")
+        return
+    if found.n_known:
+        say(f"{found.n_known:,} photos carry labels of the gallery and were left out: add them to it.")
+    say(fit_operation.fitted_words(found))
+    if found.is_used:
+        say(f"Calibrations use them from now on: {home.command('calibrate', '-g', gallery)}")
 
 
 def print_promise(

@@ -27,7 +27,7 @@ from vicinal.calibration.rates.paired_bootstrap import Figure, LabelDraws, Searc
 from vicinal.service.measuring.label_folds import LabelFolds
 from vicinal.service.measuring.measurement import Found, GroupTables, Measurement
 from vicinal.service.request_fields import MetricChoice
-from vicinal.service.search.label_scores import metric_of, note_metric
+from vicinal.service.search.label_scores import labels_beside, metric_of, note_metric
 from vicinal.service.search.pipeline import Group
 
 
@@ -66,7 +66,8 @@ def measure_groups(items: Measurement, group: Group, folds: LabelFolds | None = 
     if group.score == "lda":
         folder = tables.groups.view.snapshot.path.parent.parent
         used = metric_of(folder, group.metric) if group.metric else None
-        folds = folds or LabelFolds(tables.groups, used)
+        bundle = tables.groups.view.snapshot.manifest.bundle
+        folds = folds or LabelFolds(tables.groups, used, labels_beside(folder, bundle))
         group = group.model_copy(update={"metric": group.metric or note_metric(folds.whole)})
         # A query from outside finds its label by the metric of all, as searches do.
         seen = tables.codes if items.are_items else np.full(len(tables.codes), -1)

@@ -1,6 +1,8 @@
 """Label scores: how labels score for a query by a metric that was learned from the gallery's labels.
 
-    <gallery>/calibrations/metrics/<SHA-256>.npz     a metric, which the group of a calibration names
+    <gallery>/calibrations/metrics/
+      <SHA-256>.npz                          a metric, which the group of a calibration names
+      beside-<embeddings>-<SHA-256>.npz      sums of labelled photos beside the gallery, in one space
 
 A metric is made when a gallery is calibrated, and stays what it was; the means and numbers of photos that it
 is used with are those of the gallery at the moment, live changes included.
@@ -17,7 +19,7 @@ import numpy as np
 from cachetools import LRUCache
 
 from vicinal.calibration.arrays import FloatArray, Floats, Ints
-from vicinal.calibration.lda import LabelMetric
+from vicinal.calibration.lda import LabelMetric, LabelScatter
 from vicinal.indexer.storage.files import read_bound, write_bound
 from vicinal.indexer.views.view import GalleryView
 from vicinal.models.configs.sealed_json import BrokenSealError
@@ -66,6 +68,41 @@ def metric_of(gallery: Path, name: str) -> LabelMetric:
     return found
 
 
+def keep_beside(gallery: Path, bundle: str, labels: LabelScatter | None) -> None:
+    """Let calibrations use labels beside the gallery's, in place of any before; none where that is None."""
+    before, content = _files_beside(gallery, bundle), b"" if labels is None else labels.to_bytes()
+    if labels is not None:
+        name = hashlib.sha256(content).hexdigest()
+        path = gallery / "calibrations" / "metrics" / f"{_beside(bundle)}{name}.npz"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_bound(path, content)
+        before = [one for one in before if one != path]
+    for one in before:
+        one.unlink(missing_ok=True)
+
+
+def labels_beside(gallery: Path, bundle: str) -> LabelScatter | None:
+    """Labels that are used beside the gallery's, where embeddings are those of a bundle.
+
+    Raises:
+        CalibrationRecordError: Their file is damaged.
+    """
+    for path in _files_beside(gallery, bundle):
+        try:
+            return LabelScatter.from_bytes(read_bound(path, path.stem.rpartition("-")[2]))
+        except BrokenSealError as error:
+            raise CalibrationRecordError(f"'{path}' is damaged: fit again, or remove it") from error
+    return None
+
+
+def _files_beside(gallery: Path, bundle: str) -> list[Path]:
+    return sorted((gallery / "calibrations" / "metrics").glob(f"{_beside(bundle)}*.npz"))
+
+
+def _beside(bundle: str) -> str:
+    return f"beside-{hashlib.sha256(bundle.encode()).hexdigest()[:16]}-"
+
+
 def _file_of(gallery: Path, name: str) -> Path:
     return gallery / "calibrations" / "metrics" / f"{name}.npz"
 
@@ -80,8 +117,8 @@ class LabelScores:
     def __init__(
         self, metric: LabelMetric, view: GalleryView, codes: Ints, sums: Floats, counts: Ints
     ) -> None:
-        self._metric, self._view, self._codes, self._counts = metric, view, codes, counts
-        self._sums = metric.projected_sums(sums, counts)
+        self._metric, self._view, self._codes, self._sums, self._counts = metric, view, codes, sums, counts
+        self._labels = metric.all_labels(sums, counts)
 
     def of_candidates(self, candidates: Ints, queries: FloatArray, excluded: Sequence[Ints] | None) -> Floats:
         """(B, n) score of the label of each candidate of (B, d) queries by its code, -inf at -1; items that a
@@ -91,32 +128,48 @@ class LabelScores:
         width = len(self._counts) + self._view.n_positions
         keys, places = np.unique(rows * width + candidates[rows, columns], return_inverse=True)
         scores = np.full(candidates.shape, -np.inf)
-        scores[rows, columns] = self._of_pairs(queries, *np.divmod(keys, width), excluded)[places]
+        scores[rows, columns] = self._of_pairs(queries, keys, width, excluded)[places]
         return scores
 
     def _of_pairs(
-        self, queries: FloatArray, rows: Ints, codes: Ints, excluded: Sequence[Ints] | None
+        self, queries: FloatArray, keys: Ints, width: int, excluded: Sequence[Ints] | None
     ) -> Floats:
-        """(R,) score of labels by their codes for (R,) rows of (B, d) queries, each pair once, sorted; -inf
-        where no photo is left.
-        """
-        view, n_names = self._view, len(self._counts)
-        named = codes < n_names
+        """(R,) score of the label of each pair: sorted, rows of (B, d) queries times a width and codes."""
+        rows, codes = np.divmod(keys, width)
+        pairs, gone = self._left_out(keys, width, excluded)
+        is_whole = codes < len(self._counts)
+        is_whole[pairs] = False
+        projected, scores = self._metric.projected(queries), np.empty(len(keys))
+        scores[is_whole] = self._labels.scores(projected, rows[is_whole], codes[is_whole])
+        rest = np.flatnonzero(~is_whole)
+        if len(rest):
+            sums, counts = self._sums_of(codes[rest])
+            at = np.searchsorted(rest, pairs)
+            np.subtract.at(sums, at, self._view.vectors(gone))
+            np.subtract.at(counts, at, 1)
+            means = self._metric.projected(sums / np.maximum(counts, 1)[:, None])
+            labels = self._metric.labels(means, counts)
+            scores[rest] = labels.scores(projected, rows[rest], np.arange(len(rest)))
+        return scores
+
+    def _sums_of(self, codes: Ints) -> tuple[Floats, Ints]:
+        """(R, d) sums and (R,) numbers of the items of labels, or of items alone."""
+        n = len(self._counts)
+        named, alone = np.flatnonzero(codes < n), np.flatnonzero(codes >= n)
         sums, counts = np.empty((len(codes), self._sums.shape[1])), np.ones(len(codes), np.int64)
         sums[named], counts[named] = self._sums[codes[named]], self._counts[codes[named]]
-        sums[~named] = self._metric.projected(view.vectors(codes[~named] - n_names))
-        out = [] if excluded is None else [len(one) for one in excluded]
-        if sum(out):
-            positions = np.concatenate(excluded or ())
-            queries_out = np.repeat(np.arange(len(out)), out)
-            is_live = ~view.is_dead(positions)
-            positions, queries_out = positions[is_live], queries_out[is_live]
-            width = n_names + view.n_positions
-            keys, asked = rows * width + codes, queries_out * width + self._codes[positions]
-            places = np.minimum(np.searchsorted(keys, asked), max(0, len(keys) - 1))
-            is_there = keys[places] == asked if len(keys) else np.zeros(len(asked), bool)
-            gone = self._metric.projected(view.vectors(positions[is_there]))
-            np.subtract.at(sums, places[is_there], gone)
-            np.subtract.at(counts, places[is_there], 1)
-        projected = self._metric.projected(queries)
-        return self._metric.scores(projected[rows], sums, counts)
+        sums[alone] = self._view.vectors(codes[alone] - n)
+        return sums, counts
+
+    def _left_out(self, keys: Ints, width: int, excluded: Sequence[Ints] | None) -> tuple[Ints, Ints]:
+        """Live items that queries leave out, and the pair of each that it would have a part in."""
+        out = [len(one) for one in excluded or ()]
+        if not sum(out) or not len(keys):
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        positions = np.concatenate(excluded or ())
+        is_live = ~self._view.is_dead(positions)
+        positions, of = positions[is_live], np.repeat(np.arange(len(out)), out)[is_live]
+        asked = of * width + self._codes[positions]
+        places = np.minimum(np.searchsorted(keys, asked), len(keys) - 1)
+        is_there = keys[places] == asked
+        return places[is_there], positions[is_there]

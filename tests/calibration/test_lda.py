@@ -65,9 +65,8 @@ def slow_score(metric: tuple[Floats, Floats, Floats], query: Floats, own: Floats
 def scores(metric: LabelMetric, queries: Floats, embeddings: Floats, codes: Ints) -> Floats:
     """(Q, C) score of every label."""
     sums, counts = label_sums(iter([(embeddings, codes)]), int(codes.max()) + 1, embeddings.shape[1])
-    projected, own = metric.projected(queries), metric.projected_sums(sums, counts)
     rows, labels = np.divmod(np.arange(len(queries) * len(counts)), len(counts))
-    found = metric.scores(projected[rows], own[labels], counts[labels])
+    found = metric.all_labels(sums, counts).scores(metric.projected(queries), rows, labels)
     return found.reshape(len(queries), len(counts))
 
 
@@ -165,4 +164,5 @@ def test_labels_that_tell_no_metric_are_refused(embeddings: Floats, codes: Ints)
 
 def test_a_label_without_photos_scores_nothing() -> None:
     metric = LabelMetric.of(scatter_of(*photos()))
-    assert metric.scores(np.zeros((1, 6)), np.zeros((1, 6)), np.zeros(1, np.int64)).tolist() == [-np.inf]
+    labels, none = metric.all_labels(np.zeros((1, 6)), np.zeros(1, np.int64)), np.zeros(1, np.int64)
+    assert labels.scores(np.zeros((1, 6)), none, none).tolist() == [-np.inf]

@@ -59,10 +59,11 @@ def slow_scores(matcher: Matcher, item_id: str, keep: Callable[[dict], bool]) ->
         positions = [
             view.positions([one.id for one in found if (one.label or "") == name]) for name in labels
         ]
-        means = [metric.projected(view.vectors(own)).sum(axis=0) for own in positions]
+        means = [metric.projected(view.vectors(own)).mean(axis=0) for own in positions]
         query = metric.projected(view.vectors(view.positions([item_id])))
         numbers = np.array([len(own) for own in positions])
-        of_labels = metric.scores(np.repeat(query, len(labels), axis=0), np.array(means), numbers)
+        taught, each = metric.labels(np.array(means), numbers), np.arange(len(labels))
+        of_labels = taught.scores(query, np.zeros_like(each), each)
         by_label = of_labels[codes]
     result = group_scores(scores, codes, sizes, by_label)
     return {
