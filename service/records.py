@@ -34,7 +34,8 @@ _REMEDIES = (
     ("calibrations/pipeline.json", "let the settings choose again by {use_settings()}"),
     ("calibrations/checks/*", "check again by {check()}"),
     ("calibrations/drift/*", "it is left out, and can be removed"),
-    ("calibrations/metrics/*", "calibrate again"),
+    ("calibrations/metrics/beside.json", "fit again"),
+    ("calibrations/metrics/*", "calibrate again, or fit again"),
     ("calibrations/*", "calibrate again, or put another one in force by {activate()}"),
     ("comparisons/*", "compare again by {compare()}"),
     (
@@ -53,6 +54,7 @@ _BOUND_FILES = {
         "points_sha256": "{0}.points.npz",
         "pipeline.group.metric": "metrics/{1}.npz",
     },
+    "calibrations/metrics/beside.json": {"sha256": "{1}.npz"},
     "labelling/*/session.json": {"pairs_sha256": "pairs.npz"},
 }
 _BACKUP = "bring it back from a backup, or index the gallery again"

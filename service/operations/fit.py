@@ -68,15 +68,14 @@ def run(place: Place, request: FitRequest, progress: Progress) -> Fitted | None:
     """
     from vicinal.calibration.lda import LabelScatter, NoMetricError, label_sums
     from vicinal.service.measuring.label_folds import LabelFolds
-    from vicinal.service.search.label_scores import keep_beside
+    from vicinal.service.search.label_scores import forget_beside, keep_beside
 
     if (request.queries is None) != request.forget:
         raise RequestError("name labelled photos, or forget those that are used")
     place.settle()
-    bundle = place.matcher.snapshot.manifest.bundle
     groups, reading = place.matcher.groups("label"), place.read_queries(request, progress)
     if reading is None:
-        keep_beside(place.gallery.path, bundle, None)
+        forget_beside(place.gallery.path)
         return None
     queries = reading.labelled()
     is_new = ~np.isin(queries.labels.astype(str), groups.names)
@@ -92,7 +91,8 @@ def run(place: Place, request: FitRequest, progress: Progress) -> Fitted | None:
     half = _STUDENT[len(gains) - 2] * gains.std(ddof=1) / np.sqrt(len(gains))
     low, high = float(gains.mean() - half), float(gains.mean() + half)
     if low >= _NEAR:
-        keep_beside(place.gallery.path, bundle, scatter)
+        bundle = place.matcher.snapshot.manifest.bundle
+        keep_beside(place.gallery.path, bundle, scatter, len(names))
     return Fitted(
         n_photos=len(labels),
         n_labels=len(names),

@@ -2,7 +2,7 @@
 
     <gallery>/calibrations/metrics/
       <SHA-256>.npz                          a metric, which the group of a calibration names
-      beside-<embeddings>-<SHA-256>.npz      sums of labelled photos beside the gallery, in one space
+      beside.json, <SHA-256>.npz             sums of labelled photos beside the gallery, of one bundle
 
 A metric is made when a gallery is calibrated, and stays what it was; the means and numbers of photos that it
 is used with are those of the gallery at the moment, live changes included.
@@ -19,8 +19,9 @@ import numpy as np
 from cachetools import LRUCache
 
 from vicinal.calibration.arrays import FloatArray, Floats, Ints
+from vicinal.calibration.frozen import Frozen
 from vicinal.calibration.lda import LabelMetric, LabelScatter
-from vicinal.indexer.storage.files import read_bound, write_bound
+from vicinal.indexer.storage.files import read_bound, read_sealed, write_bound, write_sealed
 from vicinal.indexer.views.view import GalleryView
 from vicinal.models.configs.sealed_json import BrokenSealError
 from vicinal.service.errors import CalibrationRecordError
@@ -68,39 +69,53 @@ def metric_of(gallery: Path, name: str) -> LabelMetric:
     return found
 
 
-def keep_beside(gallery: Path, bundle: str, labels: LabelScatter | None) -> None:
-    """Let calibrations use labels beside the gallery's, in place of any before; none where that is None."""
-    before, content = _files_beside(gallery, bundle), b"" if labels is None else labels.to_bytes()
-    if labels is not None:
-        name = hashlib.sha256(content).hexdigest()
-        path = gallery / "calibrations" / "metrics" / f"{_beside(bundle)}{name}.npz"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_bound(path, content)
-        before = [one for one in before if one != path]
-    for one in before:
-        one.unlink(missing_ok=True)
+class LabelsBeside(Frozen):
+    """Labelled photos beside a gallery's, the bundle that embedded them, and the file of their sums."""
+
+    bundle: str
+    sha256: str
+    n_photos: int
+    n_labels: int
+
+
+def keep_beside(gallery: Path, bundle: str, labels: LabelScatter, n_labels: int) -> None:
+    """Let calibrations use labels beside the gallery's, in place of any before."""
+    content = labels.to_bytes()
+    name = hashlib.sha256(content).hexdigest()
+    kept = LabelsBeside(bundle=bundle, sha256=name, n_photos=labels.n, n_labels=n_labels)
+    path = _file_of(gallery, name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_bound(path, content)
+    write_sealed(_beside(gallery), kept.model_dump_json())
+
+
+def forget_beside(gallery: Path) -> None:
+    """Let calibrations use no labels but the gallery's."""
+    _beside(gallery).unlink(missing_ok=True)
 
 
 def labels_beside(gallery: Path, bundle: str) -> LabelScatter | None:
     """Labels that are used beside the gallery's, where embeddings are those of a bundle.
 
     Raises:
-        CalibrationRecordError: Their file is damaged.
+        CalibrationRecordError: Their file is missing or damaged.
     """
-    for path in _files_beside(gallery, bundle):
-        try:
-            return LabelScatter.from_bytes(read_bound(path, path.stem.rpartition("-")[2]))
-        except BrokenSealError as error:
-            raise CalibrationRecordError(f"'{path}' is damaged: fit again, or remove it") from error
-    return None
+    if not _beside(gallery).is_file():
+        return None
+    try:
+        kept = LabelsBeside.model_validate_json(read_sealed(_beside(gallery)))
+        if kept.bundle != bundle:
+            return None
+        return LabelScatter.from_bytes(read_bound(_file_of(gallery, kept.sha256), kept.sha256))
+    except (OSError, BrokenSealError) as error:
+        raise CalibrationRecordError(
+            f"the photos beside gallery '{gallery.name}' are missing or damaged: fit again, or `vicinal fit "
+            f"-g {gallery.name} --forget`"
+        ) from error
 
 
-def _files_beside(gallery: Path, bundle: str) -> list[Path]:
-    return sorted((gallery / "calibrations" / "metrics").glob(f"{_beside(bundle)}*.npz"))
-
-
-def _beside(bundle: str) -> str:
-    return f"beside-{hashlib.sha256(bundle.encode()).hexdigest()[:16]}-"
+def _beside(gallery: Path) -> Path:
+    return gallery / "calibrations" / "metrics" / "beside.json"
 
 
 def _file_of(gallery: Path, name: str) -> Path:

@@ -33,8 +33,8 @@ def scatter_of(embeddings: Floats, codes: Ints, among: Ints | None = None) -> La
     return LabelScatter.of(blocks(), *label_sums(blocks(), int(codes.max()) + 1, embeddings.shape[1]))
 
 
-def slow_metric(embeddings: Floats, codes: Ints) -> tuple[Floats, Floats, Floats]:
-    """m, W and B after shrinking, by loops."""
+def slow_covariances(embeddings: Floats, codes: Ints) -> tuple[Floats, Floats, Floats]:
+    """m, W and B before shrinking, by loops."""
     wide, d = embeddings.astype(np.float64), embeddings.shape[1]
     within, n, c = np.zeros((d, d)), 0, 0
     for code in np.unique(codes):
@@ -45,10 +45,16 @@ def slow_metric(embeddings: Floats, codes: Ints) -> tuple[Floats, Floats, Floats
                 within += np.outer(one - own.mean(axis=0), one - own.mean(axis=0))
     within /= n - c
     values, vectors = np.linalg.eigh(np.cov(wide.T, bias=True) - within)
-    between = vectors @ np.diag(np.maximum(values, 1e-4 * values.max())) @ vectors.T
+    return wide.mean(axis=0), within, vectors @ np.diag(np.maximum(values, 1e-4 * values.max())) @ vectors.T
+
+
+def slow_metric(embeddings: Floats, codes: Ints) -> tuple[Floats, Floats, Floats]:
+    """m, W and B after shrinking."""
+    center, within, between = slow_covariances(embeddings, codes)
+    d = len(center)
     within = 0.3 * within + 0.7 * np.trace(within) / d * np.eye(d)
     between = 0.9 * between + 0.1 * np.trace(between) / d * np.eye(d)
-    return wide.mean(axis=0), within, between
+    return center, within, between
 
 
 def slow_score(metric: tuple[Floats, Floats, Floats], query: Floats, own: Floats, k: float) -> float:
@@ -82,6 +88,33 @@ def test_scores_equal_likelihoods_of_explicit_normal_distributions() -> None:
     # Negative control: photos of a label that count as independent.
     wrong = [slow_score(slow, query, embeddings[codes == 4].astype(np.float64), 8) for query in queries]
     assert np.abs(found[:, 4] - wrong).max() > 1e-3
+
+
+def test_labels_beside_are_what_the_own_are_drawn_to() -> None:
+    """With explicit matrices; the size of what differs stays the gallery's own."""
+    (own, codes), (other, others) = photos(), photos((4,) * 30, noise=0.9)
+    shrinking, d = 0.5, own.shape[1]
+    center, within, between = slow_covariances(own, codes)
+    _, within_0, between_0 = slow_covariances(other, others)
+    even = np.trace(within) / d * np.eye(d)
+    within = 0.5 * within + 0.25 * (within_0 * np.trace(within) / np.trace(within_0) + even)
+    between = 0.5 * between + 0.5 * between_0 * np.trace(between) / np.trace(between_0)
+    found = LabelMetric.of(scatter_of(own, codes), shrinking, scatter_of(other, others))
+    np.testing.assert_allclose(found.center, center, atol=1e-12)
+    p = found.projection
+    np.testing.assert_allclose(p @ within @ p.T, np.eye(d), atol=1e-9)
+    np.testing.assert_allclose(p @ between @ p.T, np.diag(found.spread), atol=1e-9)
+
+
+def test_the_likelihood_within_labels_is_that_of_a_normal_distribution() -> None:
+    embeddings, codes = photos()
+    metric, (_, within, _) = LabelMetric.of(scatter_of(embeddings, codes)), slow_metric(embeddings, codes)
+    pairs = np.flatnonzero(codes == 1)
+    apart = (embeddings[pairs[0]] - embeddings[pairs[1]]).astype(np.float64) / np.sqrt(2.0)
+    d = len(apart)
+    expected = multivariate_normal(np.zeros(d), within).logpdf(apart) / d + 0.5 * np.log(2 * np.pi)
+    found = metric.likelihood_within(scatter_of(embeddings, codes, pairs))
+    assert found == pytest.approx(expected, abs=1e-9)
 
 
 def test_what_labels_teach_finds_more_and_drawn_labels_teach_nothing() -> None:

@@ -126,6 +126,20 @@ def test_a_threshold_holds_the_target_on_group_scores(crowd: Snapshot) -> None:
     assert set(record.evidence.opis) == {"initial"}
 
 
+@pytest.mark.parametrize(("least", "expected"), [(0.25, 0.3), (1.6, 0.7)])
+def test_a_metric_is_shrunk_less_where_labels_surely_tell_more(
+    write_gallery: WriteGallery, least: float, expected: float
+) -> None:
+    """What differs within a label lies in some directions, or in all alike."""
+    rng, n_labels, dim = np.random.default_rng(2), 60, 24
+    labels = np.repeat(np.arange(n_labels), 12)
+    noise = rng.normal(size=(len(labels), dim)) * np.where(np.arange(dim) < 8, 1.6, least)
+    embeddings = normalize(rng.normal(size=(n_labels, dim))[labels] * 0.5 + noise)
+    snapshot = write_gallery(embeddings, [f"label {label:03}" for label in labels])
+    folds = LabelFolds(ItemGroups(GalleryView.of(snapshot), BuiltGroups.of(snapshot, "label")))
+    assert folds.shrinking == expected
+
+
 @pytest.mark.slow
 def test_no_label_is_scored_by_a_metric_that_saw_it(crowd: Snapshot, write_gallery: WriteGallery) -> None:
     """Whatever the photos of a label look like, the metric that it is tried with stays the same."""

@@ -1,0 +1,85 @@
+"""Fitting on the command line: photos beside a gallery teach its metric more where they are of its kind."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from tests.service.types import Fail, Run
+from vicinal.indexer.gallery import Gallery
+from vicinal.service.records import damaged_records
+from vicinal.service.search.label_scores import labels_beside
+
+DIM = 48
+
+
+def write(file: Path, first: int, n_labels: int, turn: int = 0, per_label: int = 4) -> Path:
+    """Labels that differ in some directions and photos of one that differ in others, which `turn` turns."""
+    rng = np.random.default_rng([first, turn])
+    turned = np.linalg.qr(np.random.default_rng(turn).normal(size=(DIM, DIM)))[0]
+    labels = np.repeat(np.arange(first, first + n_labels), per_label)
+    scale = np.where(np.arange(DIM) < 12, 2.0, 0.2)
+    centers = np.repeat(rng.normal(size=(n_labels, DIM)) * scale[::-1], per_label, axis=0)
+    embeddings = (centers + 0.6 * rng.normal(size=centers.shape) * scale) @ turned
+    columns = {
+        "id": [f"item {first}/{i}" for i in range(len(labels))],
+        "label": [f"label {label}" for label in labels],
+        "embedding": list(embeddings.astype(np.float32)),
+    }
+    parquet.write_table(pa.table(columns), file)
+    return file
+
+
+@pytest.fixture
+def gallery(run: Run, tmp_path: Path) -> Path:
+    run("index", write(tmp_path / "own.parquet", 0, 24), "-g", "shop", "--space", "clip-vit-b32")
+    return tmp_path / "data" / "galleries" / "shop"
+
+
+def metric(run: Run) -> str:
+    made = run("calibrate", "-g", "shop", "--group-by", "label", "--metric", "lda", "--json")
+    return str(json.loads(made.stdout)["pipeline"]["group"]["metric"])
+
+
+def test_photos_of_the_same_kind_are_laid_beside_and_forgotten(
+    run: Run, gallery: Path, tmp_path: Path
+) -> None:
+    alone, bundle = metric(run), Gallery(gallery).snapshot().manifest.bundle
+    photos = write(tmp_path / "same.parquet", 20, 80)
+    found = json.loads(run("fit", photos, "-g", "shop", "--json").stdout)
+    assert found["is_used"]
+    assert found["low"] > found["needed"]
+    # Four of its labels are the gallery's own, which must not judge what they have taught.
+    assert (found["n_labels"], found["n_photos"], found["n_known"]) == (76, 304, 16)
+    assert labels_beside(gallery, bundle).n == 304
+    assert labels_beside(gallery, "another bundle") is None
+    assert metric(run) != alone
+    run("fit", "-g", "shop", "--forget")
+    assert metric(run) == alone
+
+
+def test_photos_of_another_kind_change_nothing(run: Run, gallery: Path, tmp_path: Path) -> None:
+    said = run("fit", write(tmp_path / "other.parquet", 100, 80, turn=1), "-g", "shop").stdout
+    assert "not surely near" in said
+    assert "Nothing was changed." in said
+    assert not list(gallery.glob("calibrations/metrics/*"))
+
+
+def test_what_cannot_be_tried_is_refused(run: Run, fail: Fail, gallery: Path, tmp_path: Path) -> None:
+    assert "name labelled photos" in fail("fit", "-g", "shop")
+    alone = write(tmp_path / "alone.parquet", 100, 80, per_label=1)
+    assert "no label has two photos" in fail("fit", alone, "-g", "shop")
+
+
+def test_a_damaged_file_beside_is_named(run: Run, fail: Fail, gallery: Path, tmp_path: Path) -> None:
+    run("fit", write(tmp_path / "same.parquet", 50, 80), "-g", "shop")
+    (path,) = gallery.glob("calibrations/metrics/*.npz")
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    (line,) = damaged_records(Gallery(gallery))
+    assert line.startswith(f"'{path}' is damaged")
+    assert "fit again" in fail("calibrate", "-g", "shop", "--group-by", "label", "--metric", "lda")
