@@ -108,9 +108,7 @@ def _calibrate(
     place: Place, choice: PipelineChoice, on_progress: Callable[[int, int], None]
 ) -> CalibrationRecord:
     """Put a threshold of its own in force for a pipeline."""
-    request = calibrate.CalibrateRequest(
-        target=TARGET, activate=True, try_rerank=False, **choice.model_dump()
-    )
+    request = calibrate.CalibrateRequest(target=TARGET, activate=True, **choice.model_dump())
 
     def show(stage: str, done: int, total: int, _note: str = "", /) -> None:
         if stage in calibrate.STAGES:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from vicinal.indexer.sources import SourceLook
     from vicinal.models.bundle import ModelBundle, Noun
     from vicinal.service.measuring.drift import DriftState
-    from vicinal.service.measuring.evidence import Evidence, RateEvidence, RerankTrial, VisitEvidence
+    from vicinal.service.measuring.evidence import Evidence, RateEvidence, VisitEvidence
     from vicinal.service.measuring.group_trials import MetricTrial
     from vicinal.service.measuring.records.promise import PromiseCheck
     from vicinal.service.search.answers import CalibrationState
@@ -152,19 +152,6 @@ def visit_words(found: VisitEvidence, noun: Noun = "photo") -> str:
     )
     threshold = "" if found.threshold_together is None else f" (threshold {found.threshold_together:.4f})"
     return f"{kept}. A calibration that mixes them{threshold} promises {rates}" if rates else kept
-
-
-def rerank_words(found: RerankTrial, target: Target | None, noun: Noun = "photo") -> str:
-    """Sentence on what a trial of re-ranking took, and why."""
-    tried = f"Re-ranking was tried on {number_of(found.n_queries, noun)}"
-    if found.chosen.method == "off":
-        cut = ", took too long" if found.took_too_long else ""
-        return f"{tried}{cut} and is not surely better: it stays off."
-    is_missed = target is None or target.rate not in ("fnir", "frr")
-    gain = f"finds some {counted(found.gain)} of 100 more {noun}s"
-    if not is_missed:
-        gain = f"answers some {counted(found.gain)} of 100 fewer {noun}s of things you lack"
-    return f"{tried}: with k {found.chosen.k} it {gain}, so that it comes with this threshold."
 
 
 def metric_words(found: MetricTrial | None, target: Target | None, noun: Noun = "photo") -> str | None:

@@ -382,8 +382,8 @@ class _Trial:
         is_untold = self.plan.queries is None and visits is not None and not visits.are_told
         if is_untold and chosen.pipeline.rerank.method != "off" and present.pipeline.rerank.method == "off":
             yield (
-                "leaving items out flatters re-ranking where nothing tells visits: let a calibration try it, "
-                "which also does without what could be of one visit"
+                "leaving items out flatters re-ranking where nothing tells visits: compare with photos of "
+                "another day"
             )
 
     def _count_items(self) -> dict[int, ItemCounts]:

@@ -29,7 +29,6 @@ from vicinal.calibration.frozen import Frozen
 from vicinal.calibration.rates.answered_searches import SEARCH_RATES, AnsweredSearches, SearchRate
 from vicinal.calibration.rates.intervals import RateInterval
 from vicinal.calibration.rates.label_counts import RateName, impostor_label_effect
-from vicinal.calibration.rates.paired_bootstrap import FigureChange
 from vicinal.calibration.targets import highest_threshold, lowest_threshold, threshold_of_mean
 from vicinal.service.measuring.group_trials import (
     MetricTrial,
@@ -39,9 +38,7 @@ from vicinal.service.measuring.group_trials import (
 )
 from vicinal.service.measuring.measurement import Measurement
 from vicinal.service.measuring.visits import Visits
-from vicinal.service.search.pipeline import Rerank
 
-Reading = Literal["apart", "together"]
 ERROR_RATES: tuple[RateName, ...] = ("far", "frr", "fpir", "fnir")
 _N_WORST = 10
 # Standard deviations above what equal classes show from which a difference is no chance, and the least
@@ -296,47 +293,7 @@ class SpaceOpis:
     evidence: OpisEvidence
 
 
-class TriedRerank(Frozen):
-    """A way to re-rank, and the error that it leaves at the target.
-
-    Attributes:
-        rerank: The way; the first is none.
-        errors: FNIR (or FPIR, where the target holds FNIR) at the threshold that holds the target, and its
-            difference to that of the first: with what could be of one visit `apart` and, where nothing tells
-            visits, `together`. Those are left out that could change nothing any more, or took too long.
-    """
-
-    rerank: Rerank
-    errors: dict[Reading, FigureChange] = Field(default_factory=dict)
-
-    @property
-    def gain(self) -> float:
-        """Least gain of all readings, as a share."""
-        return min((-one.difference for one in self.errors.values()), default=0.0)
-
-
-class RerankTrial(Frozen):
-    """Ways to re-rank that were tried on the gallery.
-
-    Attributes:
-        n_queries: Queries that each was tried on.
-        tried: Every way, the first none.
-        chosen: The one that the calibration is for: the best that is surely better in every reading, or none.
-        took_too_long: Whether some were not tried to their end.
-    """
-
-    n_queries: int
-    tried: tuple[TriedRerank, ...]
-    chosen: Rerank
-    took_too_long: bool = False
-
-    @property
-    def gain(self) -> float:
-        """Least gain of the chosen one, as a share."""
-        return next((one.gain for one in self.tried if one.rerank == self.chosen), 0.0)
-
-
-_FORMER = ("margins", "near_fpir", "far_fpir", "predictions", "larger_galleries", "group_forms")
+_FORMER = ("margins", "near_fpir", "far_fpir", "predictions", "larger_galleries", "group_forms", "reranks")
 
 
 class Evidence(Frozen):
@@ -363,7 +320,6 @@ class Evidence(Frozen):
         top_scores: Histogram of the queries' best scores, which later ones are compared with
             (`calibration.drift`).
         metric: The gallery's own metric beside the best photo's score; None where that was not tried.
-        reranks: Ways to re-rank that were tried first; None where the pipeline was chosen before.
     """
 
     rates: dict[str, RateEvidence]
@@ -379,12 +335,11 @@ class Evidence(Frozen):
     searches: SearchEvidence | None = None
     top_scores: TopScoreCounts = Field(description="Counts only: no score can be read from them.")
     metric: MetricTrial | None = None
-    reranks: RerankTrial | None = None
 
     @model_validator(mode="before")
     @classmethod
     def _without_former(cls, fields: Any) -> Any:
-        """Earlier records advise margins, count wrong matches by kinds of labels, and foresee growth."""
+        """Earlier records advise margins, foresee growth, and count by kinds of labels and by re-ranking."""
         if isinstance(fields, Mapping):
             return {key: value for key, value in fields.items() if key not in _FORMER}
         return fields

@@ -187,7 +187,7 @@ def choose_metric(
         own = measure_groups(items, Group(by=by, score="lda"))
     except NoMetricError as error:
         return plain, MetricTrial(chosen="cosine", reason=str(error))
-    figures = [error_figure(one, target) for one in (plain, own)]
+    figures = [_error_figure(one, target) for one in (plain, own)]
     codes, has_mate = items.codes.astype(np.int64), items.mates.has_mate
     known = [one for one in figures if one is not None]
     if len(known) < 2 or not has_mate.any() or not len(items.without.queries):
@@ -199,7 +199,7 @@ def choose_metric(
     return (own if chosen == "lda" else plain), trial
 
 
-def error_figure(measured: Measurement, target: Target) -> Figure | None:
+def _error_figure(measured: Measurement, target: Target) -> Figure | None:
     """The error that a target leaves; None where it cannot be held."""
     trials, codes = measured.trials, measured.codes.astype(np.int64)
     searches = Searches(

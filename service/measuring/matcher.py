@@ -243,12 +243,8 @@ class GalleryThresholds:
         return self._n_common[version]
 
 
-def chose_pipeline(record: CalibrationRecord) -> bool:
-    """Tell whether a calibration tried what searches that ask for nothing else do."""
-    return _chose_labels(record) or (record.evidence is not None and record.evidence.reranks is not None)
-
-
-def _chose_labels(record: CalibrationRecord) -> bool:
+def chose_labels(record: CalibrationRecord) -> bool:
+    """Tell whether a calibration chose what searches decide that ask for nothing else: labels, or items."""
     trial = None if record.evidence is None else record.evidence.metric
     return trial is not None and trial.chose_labels
 
@@ -324,18 +320,16 @@ class Matcher(GallerySearch):
         return record
 
     def put_in_force(self, record: CalibrationRecord) -> None:
-        """Let searches use a calibration from their next request on, and do what it found best where it tried
-        how to re-rank, or whether labels decide, for searches that ask for nothing else.
+        """Let searches use a calibration from their next request on, and decide labels, or items, where it
+        chose which of them for searches that ask for nothing else.
         """
         # In this order: the threshold of a pipeline that no search uses yet decides nothing.
         self.calibrations.activate(record)
         present = self.pipeline
-        chosen = present.model_copy(update={"rerank": record.pipeline.rerank})
-        if _chose_labels(record):
-            # The metric comes with the threshold.
-            by_label = None if record.pipeline.group is None else Group(by=record.pipeline.group.by)
-            chosen = chosen.model_copy(update={"group": by_label})
-        if not chose_pipeline(record) or record.pipeline.slot != chosen.slot or chosen.slot == present.slot:
+        # The metric comes with the threshold.
+        by_label = None if record.pipeline.group is None else Group(by=record.pipeline.group.by)
+        chosen = present.model_copy(update={"group": by_label})
+        if not chose_labels(record) or record.pipeline.slot != chosen.slot or chosen.slot == present.slot:
             return
         if chosen.slot == self._default.slot:
             self.pipeline_file.clear()
@@ -345,8 +339,8 @@ class Matcher(GallerySearch):
         )
 
     def roll_back(self, choice: PipelineChoice) -> CalibrationRecord:
-        """Put the calibration in force again that was before the present one; where that brought its
-        re-ranking and none was before, the one that decides without it.
+        """Put the calibration in force again that was before the present one; where that chose its pipeline
+        and none was before, the one of the settings' pipeline.
         """
         pipeline, active = self.chosen(choice), self.active_pipeline
         try:

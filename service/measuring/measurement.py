@@ -247,10 +247,8 @@ class TrialScoring:
         visits: Visits | None = None,
         takes_out: bool = True,
         device: str = "cpu",
-        at_once: int = _CHUNK,
     ) -> None:
         self._n_items = len(snapshot)
-        self._at_once = at_once
         self._was_crowded = False
         self._scorer = scorer
         self._queries = queries
@@ -282,7 +280,7 @@ class TrialScoring:
         is_taken_out = queries.positions is not None or (self._takes_out and self._have_mates())
         searched, taken_out = _Searched(self._groups), _Searched(self._groups)
         excluded: list[Ints] = []
-        for rows in _chunks(n, self._at_once):
+        for rows in _chunks(n):
             part = queries.take(np.arange(rows.start, rows.stop))
             own, gone = self._left_out(rows)
             excluded += own
@@ -423,6 +421,6 @@ def _united(some: Ints, all_but_some: Ints) -> Ints:
     return np.union1d(some, all_but_some)
 
 
-def _chunks(n: int, at_once: int = _CHUNK) -> Iterator[slice]:
-    for start in range(0, n, at_once):
-        yield slice(start, min(start + at_once, n))
+def _chunks(n: int) -> Iterator[slice]:
+    for start in range(0, n, _CHUNK):
+        yield slice(start, min(start + _CHUNK, n))

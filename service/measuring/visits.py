@@ -166,15 +166,6 @@ def visit_column(by: str | None) -> str | None:
 
 def look_alikes(snapshot: Snapshot, visits: Visits | None) -> Ints:
     """(n,) visits with all photos of a label joined that are far more alike than its typical pair."""
-    return _look_alikes(snapshot, visits).roots
-
-
-def visits_by_likeness(snapshot: Snapshot, visits: Visits) -> Visits:
-    """The same as visits that are kept apart."""
-    return Visits(visits.by, _look_alikes(snapshot, visits).names, visits.joined, visits.are_told)
-
-
-def _look_alikes(snapshot: Snapshot, visits: Visits | None) -> _Parts:
     parts = _Parts(len(snapshot))
     if visits is not None:
         for places in visits._members.values():
@@ -185,7 +176,7 @@ def _look_alikes(snapshot: Snapshot, visits: Visits | None) -> _Parts:
         alike = _cosines(snapshot, places)
         median, low = np.quantile(alike[np.triu_indices(len(places), 1)], [0.5, _BELOW])
         parts.join(places, alike > median + _FAR_ABOVE * (median - low))
-    return parts
+    return parts.roots
 
 
 class _Clues:

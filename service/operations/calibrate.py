@@ -22,16 +22,15 @@ if TYPE_CHECKING:
 
     from vicinal.calibration.targets import Target
     from vicinal.models.bundle import Noun
-    from vicinal.service.measuring.calibrator import Calibration, Calibrator
+    from vicinal.service.measuring.calibrator import Calibration
     from vicinal.service.measuring.matcher import Matcher
     from vicinal.service.measuring.queries import QueryReading
     from vicinal.service.measuring.records.record import CalibrationRecord
     from vicinal.service.measuring.searches import DrawnSearches
-    from vicinal.service.measuring.visits import Visits
     from vicinal.service.operations.place import Place
     from vicinal.service.search.pipeline import Pipeline
 
-STAGES = {"embed": "Embedding queries", "try": "Trying re-ranking", "score": "Scoring"}
+STAGES = {"embed": "Embedding queries", "score": "Scoring"}
 # Sources that know more than the gallery itself.
 _FROM_OUTSIDE = ("queries", "searches")
 # What a promise may be worse by before anyone is asked: of photos found, and of wrong matches.
@@ -61,18 +60,6 @@ class CalibrateRequest(PipelineChoice, QuerySource):
         None,
         description="Labelled queries, of any source that a re-index takes, or embeddings with labels. "
         "Without: every labelled item is left out once.",
-    )
-    try_rerank: Annotated[
-        StrictBool | None,
-        CommandOption(
-            "First try re-ranking with k 4, 8 and 16 on a sample, and use what is surely better. Default: "
-            "where nobody chose how to re-rank.",
-            "--try-rerank/--no-try-rerank",
-        ),
-    ] = Field(
-        None,
-        description="Whether re-ranking with `k` 4, 8 and 16 is tried on a sample first, and what is surely "
-        "better put in force with the threshold; when null, where nobody chose how to re-rank.",
     )
     answers: Annotated[
         StrictBool,
@@ -171,8 +158,6 @@ class CalibrateRequest(PipelineChoice, QuerySource):
             raise ValueError("a calibration is made of queries or of answers to searches: name one of them")
         if self.visits_by not in ("auto", "none"):
             raise ValueError("answered searches know their own visits: leave visits_by out")
-        if self.try_rerank:
-            raise ValueError("re-ranking is tried with queries or by leaving items out: leave try_rerank out")
         return self
 
     def whole_target(self) -> Target:
@@ -192,7 +177,7 @@ class Calibrated:
 
     def told(self, noun: Noun) -> dict[str, Any]:
         """Summary of a job's result."""
-        from vicinal.service.words import metric_words, rerank_words
+        from vicinal.service.words import metric_words
 
         evidence, target = self.record.evidence, self.record.target
         return {
@@ -200,7 +185,6 @@ class Calibrated:
             "threshold": self.record.threshold,
             "target": str(target),
             "pipeline": self.record.pipeline.key,
-            "rerank": evidence and evidence.reranks and rerank_words(evidence.reranks, target, noun),
             "metric": evidence and metric_words(evidence.metric, target, noun),
             "is_active": self.is_active,
             "objection": self.objection,
@@ -214,7 +198,6 @@ def require(place: Place, request: CalibrateRequest) -> None:
     pipeline = _pipeline(place.matcher, request)
     if pipeline.group is not None:
         require_group_target(pipeline.group, request.whole_target())
-    _is_tried(place.matcher, request, pipeline)
     place.matcher.refinement(pipeline)
     if request.answers:
         answered_searches(place.matcher, pipeline)
@@ -224,14 +207,14 @@ def require(place: Place, request: CalibrateRequest) -> None:
 
 def run(place: Place, request: CalibrateRequest, progress: Progress) -> Calibrated:
     """Calibrate the built version, keep the record by the job's id, and put it in force where it may be."""
-    from vicinal.service.measuring.matcher import chose_pipeline
+    from vicinal.service.measuring.matcher import chose_labels
 
     place.settle()
     record = _kept(place) or _made(place, request, progress)
     store, objects = place.matcher.calibrations, None
     if request.activate is None:
-        # What was tried takes over from what decides now.
-        present = place.matcher.pipeline if chose_pipeline(record) else record.pipeline
+        # What was chosen takes over from what decides now.
+        present = place.matcher.pipeline if chose_labels(record) else record.pipeline
         objects = objection(
             record,
             store.active(present),
@@ -288,9 +271,10 @@ def measure(
     progress: Progress | None = None,
 ) -> Calibration:
     """Calibrate the built version, by its labels where nothing else is given; keep nothing."""
+    from vicinal.service.measuring.calibrator import Calibrator, same_pictures_of
     from vicinal.service.measuring.queries import require_labels
-    from vicinal.service.measuring.rerank_trial import try_reranks
     from vicinal.service.measuring.visits import find_visits
+    from vicinal.service.search.pipeline import starting_threshold
 
     gallery, snapshot, pipeline = matcher.gallery, matcher.snapshot, _pipeline(matcher, request)
     if not snapshot.manifest.n_labels:
@@ -298,52 +282,12 @@ def measure(
     # Photos from outside were taken apart from those of the gallery, but for those of a named visit.
     is_outside = queries is not None or request.answers
     by = "none" if is_outside and request.visits_by == "auto" else request.visits_by
-    visits = find_visits(by, gallery, snapshot)
-    calibrator = _calibrator(matcher, request, pipeline, visits)
-    trial, progress = None, progress or Progress()
-    if request.answers:
-        return calibrator.measure_searches(
-            answered_searches(matcher, pipeline),
-            request.whole_target(),
-            threshold=matcher.threshold(pipeline).value,
-            absent=request.absent,
-            on_progress=progress,
-        )
-    is_tried = _is_tried(matcher, request, pipeline)
-    labelled = queries.labelled() if queries else calibrator.leave_one_out()
-    if is_tried:
-        trial = try_reranks(calibrator, labelled, request.whole_target(), progress)
-    if trial is not None and trial.chosen != pipeline.rerank:
-        reranked = pipeline.model_copy(update={"rerank": trial.chosen})
-        calibrator = _calibrator(matcher, request, reranked, visits)
-    found = calibrator.measure(
-        labelled,
-        request.whole_target(),
-        absent=request.absent,
-        on_progress=progress,
-    )
-    record = found.record
-    if trial is not None and record.evidence is not None:
-        evidence = record.evidence.model_copy(update={"reranks": trial})
-        record = record.model_copy(update={"evidence": evidence})
-    if queries is not None:
-        record = record.model_copy(update={"warnings": (*queries.warnings, *record.warnings)})
-    return replace(found, record=record)
-
-
-def _calibrator(
-    matcher: Matcher, request: CalibrateRequest, pipeline: Pipeline, visits: Visits | None
-) -> Calibrator:
-    from vicinal.service.measuring.calibrator import Calibrator, same_pictures_of
-    from vicinal.service.search.pipeline import starting_threshold
-
-    gallery, snapshot = matcher.gallery, matcher.snapshot
-    return Calibrator(
+    calibrator = Calibrator(
         snapshot,
         pipeline,
         most_queries=request.max_queries,
         refinement=matcher.refinement(pipeline),
-        visits=visits,
+        visits=find_visits(by, gallery, snapshot),
         same_pictures=same_pictures_of(gallery, snapshot),
         # Answers are taken by the threshold that decides now, and so by its metric.
         metric=None if request.answers and request.metric == "auto" else request.metric,
@@ -352,6 +296,25 @@ def _calibrator(
         starting=starting_threshold(matcher.embedder.bundle, pipeline.model_copy(update={"group": None})),
         device=gallery.index_device,
     )
+    progress = progress or Progress()
+    if request.answers:
+        return calibrator.measure_searches(
+            answered_searches(matcher, pipeline),
+            request.whole_target(),
+            threshold=matcher.threshold(pipeline).value,
+            absent=request.absent,
+            on_progress=progress,
+        )
+    found = calibrator.measure(
+        queries.labelled() if queries else calibrator.leave_one_out(),
+        request.whole_target(),
+        absent=request.absent,
+        on_progress=progress,
+    )
+    if queries is None:
+        return found
+    warnings = (*queries.warnings, *found.record.warnings)
+    return replace(found, record=found.record.model_copy(update={"warnings": warnings}))
 
 
 def _is_open(matcher: Matcher, request: CalibrateRequest) -> bool:
@@ -367,7 +330,7 @@ def _is_open(matcher: Matcher, request: CalibrateRequest) -> bool:
 
 
 def _pipeline(matcher: Matcher, request: CalibrateRequest) -> Pipeline:
-    """The pipeline that is calibrated, before what is tried."""
+    """The pipeline that is calibrated, before a metric is chosen."""
     from vicinal.service.measuring.group_trials import speaks_of_pairs
     from vicinal.service.search.pipeline import Group
 
@@ -379,27 +342,6 @@ def _pipeline(matcher: Matcher, request: CalibrateRequest) -> Pipeline:
         return pipeline.model_copy(update={"group": None}) if is_of_pairs else pipeline
     has_labels = request.metric != "cosine" and matcher.snapshot.manifest.n_labels
     return pipeline.model_copy(update={"group": Group(by="label") if has_labels else None})
-
-
-def _is_tried(matcher: Matcher, request: CalibrateRequest, pipeline: Pipeline) -> bool:
-    """Tell whether ways to re-rank are tried first, for searches that ask for nothing else."""
-    from vicinal.service.errors import RequestError
-
-    if request.answers:
-        return False
-    present = matcher.pipeline.model_copy(update={"group": pipeline.group})
-    is_usual = request.rerank == "auto" and request.group_by == "auto" and pipeline.slot == present.slot
-    if request.try_rerank and not is_usual:
-        raise RequestError(
-            "re-ranking is tried for searches that ask for nothing else: leave out rerank, refine, steps and "
-            "group_by, or let the settings name what is refined and grouped"
-        )
-    if request.try_rerank is not None or not is_usual:
-        return bool(request.try_rerank)
-    # Searches by other groups would lose the threshold that they have.
-    return matcher.is_rerank_open and not matcher.calibrations.decides_other_groups(
-        pipeline, matcher.pipeline
-    )
 
 
 def objection(

@@ -11,7 +11,6 @@ from vicinal.service.measuring.evidence import (
     AnswerEvidence,
     Evidence,
     RateEvidence,
-    RerankTrial,
     SearchEvidence,
 )
 from vicinal.service.measuring.records.promise import PromiseCheck
@@ -27,7 +26,6 @@ from vicinal.service.words import (
     percent,
     rate_name,
     rate_with_interval,
-    rerank_words,
     shortened,
     span,
     visit_words,
@@ -103,8 +101,6 @@ def _sentences(record: CalibrationRecord, evidence: Evidence, noun: Noun) -> Ite
             f"{noun.capitalize()}s of one visit and of different visits ask for different thresholds: "
             f"{_CHOSEN[chosen.by]}."
         )
-    if evidence.reranks is not None:
-        yield rerank_words(evidence.reranks, record.target, noun)
     if evidence.metric is not None and evidence.metric.lda is not None:
         yield metric_words(evidence.metric, record.target, noun) or ""
 
@@ -322,16 +318,6 @@ def _classes(evidence: Evidence) -> Iterator[str]:
         yield f"  labels that are served noticeably worse, by utility over the calibration range: {named}"
 
 
-def _reranks(trial: RerankTrial) -> Iterator[str]:
-    for one in trial.tried:
-        ends = (
-            f"{percent(found.value)} {reading} [{100 * found.low:+.1f}, {100 * found.high:+.1f}]"
-            for reading, found in one.errors.items()
-        )
-        name = {"off": "none", "contextual": f"k {one.rerank.k}"}.get(one.rerank.method, one.rerank.method)
-        yield " ".join([name, *ends]) if one.errors else f"{name} not tried to the end"
-
-
 def _expectations(evidence: Evidence, noun: Noun) -> Iterator[str]:
     chosen = evidence.chosen
     if chosen is not None:
@@ -343,5 +329,3 @@ def _expectations(evidence: Evidence, noun: Noun) -> Iterator[str]:
     for name, wider in evidence.another_day.items():
         apart = "" if wider.apart is None else f"; {percent(wider.apart)} without what could be of one visit"
         yield f"  {rate_name(name)} for {noun}s of another day {span(wider.low, wider.high)}{apart}"
-    if evidence.reranks is not None:
-        yield f"  re-ranking: {', '.join(_reranks(evidence.reranks))}"

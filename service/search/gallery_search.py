@@ -154,11 +154,6 @@ class GallerySearch:
         return self.active_pipeline.pipeline
 
     @property
-    def is_rerank_open(self) -> bool:
-        """Tell whether no settings, no validation of a refiner and no comparison chose how to re-rank."""
-        return "rerank" not in self._default.model_fields_set and self.active_pipeline.source != "comparison"
-
-    @property
     def is_group_open(self) -> bool:
         """Tell whether no settings and no comparison chose what is decided: items, or groups of them."""
         return self._default.group is None and self.active_pipeline.source != "comparison"

@@ -69,7 +69,7 @@ class Refine(Frozen):
 
 
 class Rerank(Frozen):
-    """Re-ranking of the candidates: off, until a calibration has tried it on the gallery.
+    """Re-ranking of the candidates: off, unless settings, a comparison or a refiner's validation chose it.
 
     The defaults of `contextual` are chosen by `benchmarks/quality/rerank_settings.py`.
 
@@ -191,18 +191,17 @@ class Pipeline(Frozen):
 def service_pipeline(
     given: Pipeline, bundle: ModelBundle, *, refine: str = "auto", steps: int | None = None
 ) -> Pipeline:
-    """The pipeline of a service, which `auto` stands for in its calls. Its `rerank` is set where the settings
-    or the validation of the bundle's refiner decided it; else it is off, and for a calibration to try.
+    """The pipeline of a service, which `auto` stands for in its calls. The settings decide how it re-ranks;
+    where they do not, the validation of the bundle's refiner does.
     """
     manifest = bundle.manifest.refiner
     decided: Sides = manifest.sides if manifest else "off"
     sides = decided if refine == "auto" else refine
     chosen = _refine(bundle, sides, None if sides == "off" else steps)
-    if "rerank" in given.model_fields_set:
-        return Pipeline(refine=chosen, rerank=given.rerank, group=given.group)
-    if manifest and chosen.sides == decided:
-        return Pipeline(refine=chosen, rerank=Rerank(method=manifest.rerank), group=given.group)
-    return Pipeline(refine=chosen, group=given.group)
+    rerank = given.rerank
+    if manifest and chosen.sides == decided and "rerank" not in given.model_fields_set:
+        rerank = Rerank(method=manifest.rerank)
+    return Pipeline(refine=chosen, rerank=rerank, group=given.group)
 
 
 def choose_pipeline(
@@ -286,7 +285,7 @@ class ChosenPipeline(Frozen):
 
     pipeline: Pipeline
     bundle: str
-    comparison: str | None = None  # None where the calibration tried it
+    comparison: str | None = None  # None where the calibration chose it
     calibration: str
     at: datetime
 
@@ -345,7 +344,7 @@ class ActivePipelineFile:
                 return ActivePipeline(default)
             reason = _mismatch(chosen, bundle)
             if reason is None:
-                # A calibration tries no other refinement than what there is.
+                # A calibration chooses no other refinement than what there is.
                 refine = chosen.pipeline.refine if chosen.comparison else default.refine
                 pipeline = chosen.pipeline.model_copy(update={"refine": refine})
                 return ActivePipeline(pipeline, chosen.source, chosen)

@@ -297,18 +297,6 @@ class CalibrationStore(RecordFolder[CalibrationRecord]):
             )
         return None
 
-    def decides_other_groups(self, *pipelines: Pipeline) -> bool:
-        """Tell whether a pipeline that differs from the first one in nothing but its group, and is none of
-        them, has a calibration in force.
-        """
-        pipeline = pipelines[0]
-        alone = pipeline.model_copy(update={"group": None}).slot
-        slots = {slot.rpartition(_SLOT_MARK)[2] for slot in self.activations.all()}
-        return any(
-            slot == alone or slot.startswith(f"{alone} group_by=")
-            for slot in slots - {one.slot for one in pipelines}
-        )
-
     def scores(self, record: CalibrationRecord) -> StoredScores | None:
         """The scores that a record was made from; None where there are none."""
         stored = self._bound(record.id, ".scores.npz", record.scores_sha256, "scores")

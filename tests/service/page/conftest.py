@@ -225,7 +225,7 @@ def _make(folder: Path, name: str, photos: Path, queries: Sequence[Path]) -> Non
     gallery = Gallery(settings.gallery_path(name), refinement=bundles.own.refinement)
     source = source_name(photos)
     index_items(gallery, read_source(photos), bundles.own.embedder, source=source, workers=1)
-    options = {"activate": True, "try_rerank": False, "metric": "cosine"}
+    options = {"activate": True, "metric": "cosine"}
     request = calibrate.CalibrateRequest(target="fpir=5%", **options)
     calibrate.run(Place(bundles, gallery, id=new_calibration_id()), request, Progress())
     with serving(settings) as url, httpx.Client(base_url=f"{url}/v1/galleries/{name}", timeout=30.0) as web:
