@@ -79,8 +79,8 @@ class Settings(BaseSettings):
         device: Where the network runs, and the refiner over whole galleries: `cpu`, `cuda`, `cuda:N` or
             `auto`. `/readyz` names what is really in use.
         index_device: Where vector indexes are searched, neighbor lists made and the pairs of a calibration
-            compared: `cpu`, `cuda` or `cuda:N`, `all` GPUs, of which one makes lists and compares, or `auto`,
-            a GPU that has room. `/readyz` names what is really in use.
+            compared: `cpu`, `cuda`, `cuda:N`, or `auto`, a GPU that has room. `/readyz` names what is really
+            in use.
         threads: Threads of the network; 0 for one a physical core.
         host: Address to listen on. Without API keys only loopback addresses are accepted.
         port: Port to listen on.
@@ -163,7 +163,7 @@ class Settings(BaseSettings):
     home: str | None = None
     bundle: Path = Field(default_factory=default_bundle_path)
     device: Device = Field(default="auto", pattern=DEVICES)
-    index_device: str = Field(default="auto", pattern=r"^(auto|cpu|all|cuda(:[0-9]{1,2})?)$")
+    index_device: str = Field(default="auto", pattern=r"^(auto|cpu|cuda(:[0-9]{1,2})?)$")
     threads: int = Field(default=0, ge=0)
     host: str = "127.0.0.1"
     port: int = Field(default=8321, ge=0, le=65_535)

@@ -107,14 +107,13 @@ def stand_in_gpus(free: list[int], n: int | None = None) -> Iterator[StandInGpus
     """
     gpus = StandInGpus(free)
 
-    def moved(resources: list[Any], index: Any, options: Any, gpus_of: list[int]) -> _OnGpu:
-        assert [one.n_bytes > 0 for one in resources] == [True] * len(gpus_of)
-        assert max(gpus_of) < n_gpus
+    def moved(resources: Any, number: int, index: Any, options: Any) -> _OnGpu:
+        assert resources.n_bytes > 0
+        assert number < n_gpus
         assert options.useFloat16
         is_flat = isinstance(index, faiss.IndexFlatIP)
-        together = "" if len(gpus_of) == 1 else ", parts" if options.shard else ", copies"
         way = " by cuVS" if options.use_cuvs else ""
-        gpus.made.append(f"{'Flat in float16' if is_flat else 'lists'} on {gpus_of}{together}{way}")
+        gpus.made.append(f"{'Flat in float16' if is_flat else 'lists'} on {number}{way}")
         if not is_flat:
             return _OnGpu(gpus, index)
         fp16 = faiss.ScalarQuantizer.QT_fp16
@@ -128,11 +127,11 @@ def stand_in_gpus(free: list[int], n: int | None = None) -> Iterator[StandInGpus
     functions = {
         "get_num_gpus": lambda: n_gpus,
         "StandardGpuResources": _Resources,
-        "GpuMultipleClonerOptions": SimpleNamespace,
+        "GpuClonerOptions": SimpleNamespace,
         "GpuParameterSpace": Parameters,
         "knn_gpu": gpus.knn_gpu,
         "pairwise_distance_gpu": gpus.pairwise_distance_gpu,
-        "index_cpu_to_gpu_multiple_py": moved,
+        "index_cpu_to_gpu": moved,
     }
     with pytest.MonkeyPatch.context() as patch:
         for name, function in functions.items():

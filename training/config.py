@@ -72,9 +72,8 @@ class TrainingConfig(Frozen):
             on which int8 is calibrated, too; `auto` takes the fastest that loses little.
         source: Where the first weights come from; the bundle's `NOTICE` names it.
         augmentation: Random changes of training images.
-        precision: `auto` takes bfloat16 where it is multiplied in hardware, else float16 on a GPU and float32
-            on a processor. On a processor a network of depthwise convolutions, and a head alone, train in
-            float32, which is faster there. float16 scales the loss so that small gradients survive.
+        precision: `auto` takes bfloat16 on a GPU that multiplies it in hardware, else float16, and float32
+            on a processor. float16 scales the loss so that small gradients survive.
         compile: Compile the network's passes with `torch.compile`: the first steps take a minute or more, the
             others less than before. Needs a C++ compiler, on a GPU Triton.
         cache_bytes: Most bytes of decoded images that each training process holds; what does not fit is

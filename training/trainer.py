@@ -103,9 +103,6 @@ class Trainer:
             images = self._load_images(stack)
             if resume:
                 check_checkpoint(self._checkpoint, images.identity)
-            notice = self.precision.fit(network, config.preprocessing.input_size)
-            if notice:
-                self.observer.on_notice(notice)
             state = self._new_state(network, images)
             if resume:
                 load_checkpoint(self._checkpoint, state, images.identity)

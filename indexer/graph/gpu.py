@@ -89,13 +89,13 @@ def gpus() -> list[Gpu]:
 
 
 def faiss_gpus(device: str) -> Sequence[int]:
-    """Numbers of Faiss's GPUs for `cpu`, `cuda` (the first), `cuda:N`, `all`, or `auto` (all there are)."""
+    """Numbers of Faiss's GPUs for `cpu`, `cuda` (the first), `cuda:N`, or `auto` (all there are)."""
     if device == "cpu":
         return ()
     faiss = import_faiss()
     has_gpus = hasattr(faiss, "StandardGpuResources")
     n_gpus = int(faiss.get_num_gpus()) if has_gpus else 0
-    if device == "auto" or (device == "all" and n_gpus):
+    if device == "auto":
         return range(n_gpus)
     number = int(device.partition(":")[2] or 0)
     if number < n_gpus:
@@ -168,8 +168,8 @@ class GpuIndex:
 
 
 class IndexDevices:
-    """Devices of indexes: `cpu`; `cuda`, the first GPU; `cuda:N`; `all` GPUs, each with the whole index where
-    it fits, else a part; or `auto`: the GPU with most memory free, or the processor where none has room.
+    """Devices of indexes: `cpu`; `cuda`, the first GPU; `cuda:N`; or `auto`: the GPU with most memory free, or
+    the processor where none has room.
     """
 
     def __init__(self, device: str = "cpu") -> None:
@@ -218,38 +218,29 @@ class IndexDevices:
         return moved
 
     def _copied(self, index: FaissIndex, embeddings: FloatArray) -> GpuIndex:
-        numbers, is_split = self._room(gpu_bytes(index.spec, *embeddings.shape))
-        where = ", ".join(f"cuda:{number}" for number in numbers)
+        number = self._with_room(gpu_bytes(index.spec, *embeddings.shape))
+        where = f"cuda:{number}"
         faiss = import_faiss()
-        options = faiss.GpuMultipleClonerOptions()
-        options.useFloat16, options.shard = True, is_split
+        options = faiss.GpuClonerOptions()
+        options.useFloat16 = True
         has_lists = _LISTS.fullmatch(index.spec) is not None
         # Faiss' own way chooses the nearest of a query on one multiprocessor.
         options.use_cuvs = not has_lists and "CUVS" in faiss.get_compile_options()
         with _working(f"{where} does not take the index"):
-            resources = [_resources() for _ in numbers]
             source = index.as_faiss if has_lists else faiss.IndexFlatIP(embeddings.shape[1])
-            moved = faiss.index_cpu_to_gpu_multiple_py(resources, source, options, list(numbers))
+            moved = faiss.index_cpu_to_gpu(_resources(), number, source, options)
             if has_lists:
-                # Copies and parts take no parameters with a search.
                 faiss.GpuParameterSpace().set_index_parameter(moved, "nprobe", index.n_probed)
             else:
-                # At once: parts get items of their own by it, and Faiss sends a block after the other.
                 moved.add(embeddings)
         return GpuIndex(index, moved, where)
 
-    def _room(self, n_bytes: int) -> tuple[Sequence[int], bool]:
-        """The GPUs for an index of a size, and whether each gets a part of it."""
-        if self._device == "all":
-            free = {gpu.number: gpu.free - WORK_BYTES for gpu in gpus()}
-            least = min((free.get(number, n_bytes) for number in self._numbers), default=n_bytes)
-            if n_bytes > least * len(self._numbers):
-                raise _too_large(n_bytes, least * len(self._numbers), "all GPUs together have")
-            return self._numbers, n_bytes > least
+    def _with_room(self, n_bytes: int) -> int:
+        """The GPU for an index of a size."""
         number, room = _roomiest(self._numbers)
         if room is not None and n_bytes > room - WORK_BYTES:
             raise _too_large(n_bytes, room - WORK_BYTES, f"cuda:{number} has")
-        return (number,), False
+        return number
 
 
 def gpu_bytes(spec: str, n_items: int, dim: int) -> int:

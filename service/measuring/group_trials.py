@@ -22,7 +22,7 @@ from vicinal.calibration import (
 )
 from vicinal.calibration.arrays import Floats, Ints, Mask
 from vicinal.calibration.frozen import Frozen
-from vicinal.calibration.lda import NoMetricError
+from vicinal.calibration.lda import LabelScatter, NoMetricError
 from vicinal.calibration.rates.paired_bootstrap import Figure, LabelDraws, Searches
 from vicinal.service.measuring.label_folds import LabelFolds
 from vicinal.service.measuring.measurement import Found, GroupTables, Measurement
@@ -66,8 +66,7 @@ def measure_groups(items: Measurement, group: Group, folds: LabelFolds | None = 
     if group.score == "lda":
         folder = tables.groups.view.snapshot.path.parent.parent
         used = metric_of(folder, group.metric) if group.metric else None
-        bundle = tables.groups.view.snapshot.manifest.bundle
-        folds = folds or LabelFolds(tables.groups, used, labels_beside(folder, bundle))
+        folds = folds or LabelFolds(tables.groups, used, _labels_beside(tables))
         group = group.model_copy(update={"metric": group.metric or note_metric(folds.whole)})
         # A query from outside finds its label by the metric of all, as searches do.
         seen = tables.codes if items.are_items else np.full(len(tables.codes), -1)
@@ -89,6 +88,11 @@ def _tables(measured: Measurement) -> GroupTables:
     if measured.tables is None:
         raise CalibrationError("these items were scored without groups: calibrate with group_by")
     return measured.tables
+
+
+def _labels_beside(tables: GroupTables) -> LabelScatter | None:
+    snapshot = tables.groups.view.snapshot
+    return labels_beside(snapshot.path.parent.parent, snapshot.manifest.bundle)
 
 
 def _own_scores(measured: Measurement, found: Found) -> Floats:
@@ -183,8 +187,11 @@ def choose_metric(
     plain = measure_groups(items, Group(by=by))
     if metric == "cosine" or by != "label":
         return plain, None
+    form, tables = Group(by=by, score="lda"), _tables(items)
+    # What is found when items are left out does not show what labels beside bring, see `operations.fit`.
+    has_beside = items.are_items and _labels_beside(tables) is not None
     try:
-        own = measure_groups(items, Group(by=by, score="lda"))
+        own = measure_groups(items, form, LabelFolds(tables.groups) if has_beside else None)
     except NoMetricError as error:
         return plain, MetricTrial(chosen="cosine", reason=str(error))
     figures = [_error_figure(one, target) for one in (plain, own)]
@@ -196,7 +203,9 @@ def choose_metric(
     cosine, lda = draws.changes(known)
     chosen: Literal["cosine", "lda"] = "lda" if lda.difference < 0.0 else "cosine"
     trial = MetricTrial(chosen=chosen, cosine=cosine.value, lda=lda.value, low=lda.low, high=lda.high)
-    return (own if chosen == "lda" else plain), trial
+    if chosen == "cosine":
+        return plain, trial
+    return (measure_groups(items, form) if has_beside else own), trial
 
 
 def _error_figure(measured: Measurement, target: Target) -> Figure | None:

@@ -46,7 +46,7 @@ class FitRequest(QuerySource):
 
 
 class Fitted(Body):
-    """What photos beside a gallery's labels change. The gain is in nats a value of an embedding."""
+    """Change that photos beside a gallery's labels make. The gain is in nats a value of an embedding."""
 
     n_photos: int = Field(description="Photos that were laid beside the gallery.")
     n_labels: int = Field(description="Their labels.")

@@ -21,7 +21,6 @@ CPU, GPU = torch.device("cpu"), torch.device("cuda")
 @pytest.mark.parametrize(
     ("device", "in_hardware", "expected"),
     [
-        (CPU, True, torch.bfloat16),
         (CPU, False, torch.float32),
         (GPU, True, torch.bfloat16),
         (GPU, False, torch.float16),
@@ -30,7 +29,7 @@ CPU, GPU = torch.device("cpu"), torch.device("cuda")
 def test_auto_takes_what_runs_in_hardware(
     monkeypatch: pytest.MonkeyPatch, device: torch.device, in_hardware: bool, expected: torch.dtype
 ) -> None:
-    monkeypatch.setattr(execution_device, "supports_bfloat16", lambda _: in_hardware)
+    monkeypatch.setattr("torch.cuda.is_bf16_supported", lambda **_: in_hardware)
     assert execution_device._choose_dtype("auto", device) == expected
 
 
@@ -50,16 +49,15 @@ def _change_of_one_step(config: TrainingConfig) -> torch.Tensor:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("wanted", ["bfloat16", "float16"])
 @pytest.mark.parametrize("chunk_size", [None, 8])
 def test_shorter_floats_give_about_the_gradient_of_float32(
-    make_training_config: Callable[..., TrainingConfig], wanted: str, chunk_size: int | None
+    make_training_config: Callable[..., TrainingConfig], chunk_size: int | None
 ) -> None:
     """A scale that was not taken off again would make it 256 times as long."""
     sampler = {"batch_size": 16, "per_class": 4, "chunk_size": chunk_size}
     short, full = (
         _change_of_one_step(make_training_config(precision=one, sampler=sampler, loss="proxy_anchor"))
-        for one in (wanted, "float32")
+        for one in ("float16", "float32")
     )
     assert (short - full).norm() < 0.25 * full.norm()
 
@@ -77,20 +75,9 @@ def test_a_float16_step_that_overflows_is_skipped_with_its_schedule(
     torch.testing.assert_close(after.head.weight, before.head.weight, rtol=0, atol=1e-6)
 
 
-@pytest.fixture
-def halving() -> torch.nn.Module:
-    """Halves 16 pixels to 1 in four convolutions, and has one more."""
-    layers = [torch.nn.Conv2d(3, 4, 3, 2, 1), *(torch.nn.Conv2d(4, 4, 3, 2, 1) for _ in range(4))]
-    return torch.nn.Sequential(*layers)
-
-
-def test_auto_leaves_bfloat16_where_torch_computes_wrong_gradients(
-    halving: torch.nn.Module, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(execution_device, "supports_bfloat16", lambda _: True)
-    mixed = MixedPrecision("auto", CPU)
-    assert "'4', whose input is one pixel: training in float32" in mixed.fit(halving, 16)
-    assert mixed.dtype == torch.float32
+def test_bfloat16_is_refused_on_a_processor() -> None:
+    with pytest.raises(ConfigError, match="bfloat16 is trained in on a GPU alone"):
+        MixedPrecision("bfloat16", CPU)
 
 
 def test_a_gpu_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
