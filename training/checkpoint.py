@@ -21,7 +21,7 @@ CHECKPOINT_FILE = "checkpoint.pt"
 _FORMAT = 1
 # What has no say in the weights may change between a run and its continuation.
 # Compiled passes round otherwise, and no more.
-_WITHOUT_EFFECT = {"cache_bytes", "compile", "licence", "name", "tests", "workers"}
+_WITHOUT_EFFECT = {"cache_bytes", "licence", "name", "tests", "workers"}
 
 
 def identity_of(config: TrainingConfig, images: LabelledImages) -> dict[str, Any]:

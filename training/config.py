@@ -74,8 +74,6 @@ class TrainingConfig(Frozen):
         augmentation: Random changes of training images.
         precision: `auto` takes bfloat16 on a GPU that multiplies it in hardware, else float16, and float32
             on a processor. float16 scales the loss so that small gradients survive.
-        compile: Compile the network's passes with `torch.compile`: the first steps take a minute or more, the
-            others less than before. Needs a C++ compiler, on a GPU Triton.
         cache_bytes: Most bytes of decoded images that each training process holds; what does not fit is
             decoded whenever it is drawn, ahead of its use. The result is the same.
         workers: Processes that augment; 0 does it in the training process. The result is the same.
@@ -102,7 +100,6 @@ class TrainingConfig(Frozen):
     source: str = ""
     augmentation: AugmentationConfig = AugmentationConfig()
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    compile: bool = False
     cache_bytes: int = Field(4 * 2**30, ge=0)
     workers: int = Field(0, ge=0)
     seed: int = Field(0, ge=0)

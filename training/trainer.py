@@ -27,7 +27,7 @@ from vicinal.training.checkpoint import (
 from vicinal.training.config import TrainingConfig
 from vicinal.training.datasets import LabelledImages, list_images, load_datasets
 from vicinal.training.datasets.stored_pixels import PixelStore, StoredPixels
-from vicinal.training.execution.device import MixedPrecision, choose_device, compiled, require_compiler
+from vicinal.training.execution.device import MixedPrecision, choose_device
 from vicinal.training.log import TrainingLog
 from vicinal.training.loop import TrainingState, copied, finite
 from vicinal.training.losses.base import MetricLoss
@@ -93,8 +93,6 @@ class Trainer:
         as that of a run that was never stopped.
         """
         config = self.config
-        if config.compile:
-            require_compiler(self.device)
         torch.manual_seed(config.seed)
         network = _load_start(build_network(config.backbone), config.start_from)
         network = network.to(self.device).to(memory_format=torch.channels_last)
@@ -169,7 +167,7 @@ class Trainer:
 
     def _optimize(self, state: State, images: _Images) -> None:
         config, steps = self.config, self.config.optimizer.steps
-        network = compiled(state.network) if config.compile else state.network
+        network = state.network
         log = TrainingLog(self.folder, first_step=state.step) if self.folder else None
         batches = training_batches(
             images.training,

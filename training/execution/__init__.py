@@ -1,1 +1,1 @@
-"""Ways to run a training: on a processor or GPUs, in short floats, compiled, in several processes."""
+"""Ways to run a training: on a processor or GPUs, in short floats."""

@@ -1,20 +1,16 @@
-"""Device of a run: its floats, in which small gradients survive, compiled passes, random states (torch)."""
+"""Device of a run: its floats, in which small gradients survive, random states (torch)."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from vicinal.models.errors import ConfigError
 
 Precision = Literal["auto", "float32", "bfloat16", "float16"]
-_BACKEND = "inductor"
-# Two passes over a chunk must draw the same dropout, with and without a graph: torch's own generators do.
-_OPTIONS: dict[str, Any] = {"fallback_random": True}
 
 
 class MixedPrecision:
@@ -61,32 +57,6 @@ def _choose_dtype(wanted: Precision, device: torch.device) -> torch.dtype:
         return torch.float32
     # Emulated products were about ten times slower than float32.
     return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float16
-
-
-def compiled(network: nn.Module) -> nn.Module:
-    """The network with compiled passes, to train by; its parameters and their names are the network's own."""
-    return cast("nn.Module", torch.compile(network, backend=_BACKEND, options=_OPTIONS))
-
-
-def require_compiler(device: torch.device) -> None:
-    """Refuse to compile where it cannot work, by compiling next to nothing."""
-    # What an earlier process compiled would need no compiler.
-    options: dict[str, Any] = {"force_disable_caches": True}
-    logger = logging.getLogger("torch._inductor")
-    level = logger.level
-    # It would say where it left its files.
-    logger.setLevel(logging.CRITICAL)
-    try:
-        torch.compile(torch.sin, backend=_BACKEND, options=options)(torch.ones(2, device=device))
-    except Exception as error:  # dynamo, inductor and Triton raise what they like
-        needed = "a C++ compiler (g++)" if device.type == "cpu" else "Triton and a C compiler (gcc)"
-        reason = str(error).strip().splitlines()[0][:200]
-        raise ConfigError(
-            f"torch.compile does not work on {device} here, it needs {needed}: install that, "
-            f"or set compile to false ({reason})"
-        ) from error
-    finally:
-        logger.setLevel(level)
 
 
 def random_states(device: torch.device) -> dict[str, Tensor]:
