@@ -61,8 +61,6 @@ class TrainingConfig(Frozen):
             out, a share of the classes is held out.
         validation_share: Share of the classes held out to choose the weights, per data set.
         validate_every: Steps between two validations, each of which leaves a checkpoint.
-        patience: Validations without a better MAP@R on the held-out classes after which training stops; None
-            trains all steps.
         interpolate: Keep the point at this share of the way from the first weights to the trained ones: what
             lies nearer to general weights stays more general. False keeps the trained ones.
         served_size: Side in pixels that the finished bundle fits images to; None as in training. Random crops
@@ -93,7 +91,6 @@ class TrainingConfig(Frozen):
     optimizer: OptimizerConfig = OptimizerConfig()
     validation_share: float = Field(0.1, ge=0.0, lt=1.0)
     validate_every: int = Field(250, ge=1)
-    patience: int | None = Field(None, ge=1)
     interpolate: Literal[False] | Annotated[float, Field(gt=0.0, lt=1.0)] = False
     served_size: int | None = Field(None, ge=16, le=2048)
     form: Precision | Literal["auto"] = "float32"
@@ -109,11 +106,6 @@ class TrainingConfig(Frozen):
     @model_validator(mode="after")
     def _parts_fit(self) -> TrainingConfig:
         check_loss_fits_sampler(self.loss, self.sampler)
-        if self.patience and not (self.validation_share or self.validation_datasets):
-            raise ValueError(
-                f"patience {self.patience} needs held-out classes: set validation_share above 0, "
-                "or leave patience out"
-            )
         return self
 
     @classmethod

@@ -63,11 +63,6 @@ class TrainingState(Generic[Kept]):
         """Device of the network."""
         return next(self.network.parameters()).device
 
-    @property
-    def n_since_best(self) -> int:
-        """Looks since the best one."""
-        return sum(record.step > self.best.step for record in self.records)
-
     def add(self, record: Kept) -> None:
         """Add a look; the weights are kept if it is the best one, or the last without scores."""
         self.records.append(record)

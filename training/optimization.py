@@ -113,8 +113,6 @@ class OptimizerConfig(Frozen):
             and projector.
         loss_learning_rate_factor: Factor on the learning rate of the loss's own parameters: proxies usually
             need 10 to 100.
-        frozen_trunk_steps: First steps, in which the trunk's weights stay, so that a new head does not spoil
-            pretrained ones.
     """
 
     name: Literal["adamw", "adam", "sgd", "rmsprop"] = "adamw"
@@ -127,7 +125,6 @@ class OptimizerConfig(Frozen):
     clip_norm: float = Field(1.0, ge=0.0, allow_inf_nan=False)
     head_learning_rate_factor: float = Field(1.0, gt=0.0, allow_inf_nan=False)
     loss_learning_rate_factor: float = Field(1.0, gt=0.0, allow_inf_nan=False)
-    frozen_trunk_steps: int = Field(0, ge=0)
 
     @property
     def n_warmup(self) -> int:
@@ -156,8 +153,6 @@ def parameter_groups(
     only their direction counts.
     """
     head = nn.ModuleList([network.pooling, network.norm, network.head, projector])
-    if config.frozen_trunk_steps and not (list(head.parameters()) or list(loss.parameters())):
-        raise ConfigError("frozen_trunk_steps leave nothing to train: set backbone.dim, which makes a head")
     rate = config.learning_rate
     groups: list[dict[str, Any]] = []
     for part, factor in ((network.trunk, 1.0), (head, config.head_learning_rate_factor)):

@@ -166,8 +166,7 @@ class Trainer:
         )
 
     def _optimize(self, state: State, images: _Images) -> None:
-        config, steps = self.config, self.config.optimizer.steps
-        network = state.network
+        config = self.config
         log = TrainingLog(self.folder, first_step=state.step) if self.folder else None
         batches = training_batches(
             images.training,
@@ -177,10 +176,9 @@ class Trainer:
         )
         self.observer.on_start()
         for loss in state.looks(
-            # None if the run that is resumed was at its end.
-            () if self._has_stopped_improving(state) else batches,
-            lambda batch: self._backward(state, network, *batch),
-            last=steps,
+            batches,
+            lambda batch: self._backward(state, *batch),
+            last=config.optimizer.steps,
             every=config.validate_every,
             clip_norm=config.optimizer.clip_norm,
             ends=lambda step_loss: self._ends(state, images, step_loss),
@@ -195,23 +193,17 @@ class Trainer:
             log.finish(state.records, state.best)
 
     def _ends(self, state: State, images: _Images, step_loss: Tensor) -> bool:
-        """Tell of a step, and end early where nothing gets better any more, or the observer asks for it."""
+        """Tell of a step, and end early where the observer asks for it."""
         steps = self.config.optimizer.steps
         latest = state.records[-1] if state.records else None
         self.observer.on_step(StepProgress(state.step, steps, latest, step_loss))
-        if self._has_stopped_improving(state):
-            best = f"MAP@R was best at step {state.best.step:,}"
-            self.observer.on_notice(f"stopped early at step {state.step:,}: {best}")
-            return True
         if state.step < steps and self.observer.should_stop():
             self._save(state, images)
             raise TrainingStoppedError(state.step, steps)
         return False
 
-    def _backward(self, state: State, network: nn.Module, inputs: Tensor, labels: Tensor) -> Tensor:
-        trained = nn.Sequential(network, state.beside["projector"]).train()
-        if self.config.optimizer.frozen_trunk_steps:
-            _freeze_trunk(state, state.step < self.config.optimizer.frozen_trunk_steps)
+    def _backward(self, state: State, inputs: Tensor, labels: Tensor) -> Tensor:
+        trained = nn.Sequential(state.network, state.beside["projector"]).train()
         losses: list[Tensor] = []
 
         def scaled_loss(embeddings: Tensor, labels: Tensor) -> Tensor:
@@ -253,10 +245,6 @@ class Trainer:
         if self.folder is not None:
             save_checkpoint(self._checkpoint, state, images.identity)
 
-    def _has_stopped_improving(self, state: State) -> bool:
-        patience = self.config.patience
-        return patience is not None and bool(state.records) and state.n_since_best >= patience
-
 
 def _build_loss(config: TrainingConfig, dim: int, class_sizes: list[int]) -> MetricLoss:
     sampler = config.sampler
@@ -267,14 +255,6 @@ def _build_loss(config: TrainingConfig, dim: int, class_sizes: list[int]) -> Met
         max_per_class=sampler.max_per_class,
         batch_design=sampler.batch_design,
     )
-
-
-def _freeze_trunk(state: State, frozen: bool) -> None:
-    """Keep the trunk's learned weights where they are, or let them be trained."""
-    learned = {id(p) for group in state.optimizer.param_groups for p in group["params"]}
-    for parameter in state.network.get_submodule("trunk").parameters():
-        if id(parameter) in learned:
-            parameter.requires_grad_(not frozen)
 
 
 def _mean_feature(network: EmbeddingNetwork, training: LabelledImages, config: TrainingConfig) -> Tensor:

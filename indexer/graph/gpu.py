@@ -168,7 +168,7 @@ class GpuIndex:
 
 
 class IndexDevices:
-    """Devices of indexes: `cpu`, `cuda` (the first GPU), `cuda:N`, or `auto`: the GPU with most memory free, or
+    """Devices of indexes: `cpu`, `cuda` (the first GPU), `cuda:N`, or `auto`: that with most memory free, but
     the processor where none has room.
     """
 

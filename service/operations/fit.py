@@ -92,7 +92,7 @@ def run(place: Place, request: FitRequest, progress: Progress) -> Fitted | None:
     low, high = float(gains.mean() - half), float(gains.mean() + half)
     if low >= _NEAR:
         bundle = place.matcher.snapshot.manifest.bundle
-        keep_beside(place.gallery.path, bundle, scatter, len(names))
+        keep_beside(place.gallery.path, bundle, scatter)
     return Fitted(
         n_photos=len(labels),
         n_labels=len(names),

@@ -70,23 +70,20 @@ def metric_of(gallery: Path, name: str) -> LabelMetric:
 
 
 class LabelsBeside(Frozen):
-    """Labelled photos beside a gallery's, the bundle that embedded them, and the file of their sums."""
+    """Labelled photos beside a gallery's: the bundle that embedded them, and the file of their sums."""
 
     bundle: str
     sha256: str
-    n_photos: int
-    n_labels: int
 
 
-def keep_beside(gallery: Path, bundle: str, labels: LabelScatter, n_labels: int) -> None:
+def keep_beside(gallery: Path, bundle: str, labels: LabelScatter) -> None:
     """Let calibrations use labels beside the gallery's, in place of any before."""
     content = labels.to_bytes()
     name = hashlib.sha256(content).hexdigest()
-    kept = LabelsBeside(bundle=bundle, sha256=name, n_photos=labels.n, n_labels=n_labels)
     path = _file_of(gallery, name)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_bound(path, content)
-    write_sealed(_beside(gallery), kept.model_dump_json())
+    write_sealed(_beside(gallery), LabelsBeside(bundle=bundle, sha256=name).model_dump_json())
 
 
 def forget_beside(gallery: Path) -> None:

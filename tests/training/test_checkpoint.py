@@ -49,10 +49,10 @@ RUNS: dict[str, dict[str, Any]] = {
             "loss_learning_rate_factor": 10,
         },
     },
-    "pairs, one cycle, projector, frozen trunk": {
+    "pairs, one cycle, projector": {
         "loss": {"name": "balanced_contrastive", "arguments": {"margin": 4.0}},
         "sampler": {"kind": "random_pairs", "n_pairs": 8},
-        "optimizer": {"name": "rmsprop", "steps": 8, "schedule": "one_cycle", "frozen_trunk_steps": 4},
+        "optimizer": {"name": "rmsprop", "steps": 8, "schedule": "one_cycle"},
         "projector": {"dim": 8},
     },
 }

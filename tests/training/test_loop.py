@@ -71,7 +71,6 @@ def test_the_weights_of_the_first_best_look_are_kept(orders: list[float], best: 
         training.add(Look(step, order))
     assert training.best.step == best
     assert training.best_weights["weight"].item() == best
-    assert training.n_since_best == len(orders) - best
 
 
 def test_a_loss_that_is_no_number_is_refused() -> None:

@@ -14,7 +14,6 @@ pytest.importorskip("timm")
 
 from torch import nn  # noqa: E402
 
-from vicinal.models.errors import ConfigError  # noqa: E402
 from vicinal.training.backbones.backbone import (  # noqa: E402  # noqa: E402
     BackboneConfig,
     build_network,
@@ -111,13 +110,6 @@ def test_every_parameter_is_in_one_group_with_its_rate_and_decay(tiny_backbone: 
         proxies.proxies: (20.0, 0.0),
     }
     assert {name: found[id(name)] for name in expected} == expected
-
-
-def test_a_frozen_trunk_must_leave_something_to_train(tiny_backbone: BackboneConfig) -> None:
-    headless = {"dim": None, "layer_norm": False, "pooling": "native", "stem_pool": True}
-    network = build_network(tiny_backbone.model_copy(update=headless))
-    with pytest.raises(ConfigError, match=r"leave nothing to train: set backbone.dim"):
-        parameter_groups(network, nn.Identity(), nn.Identity(), _config(frozen_trunk_steps=2))
 
 
 @pytest.mark.parametrize(("longest", "length"), [(1.0, 1.0), (10.0, 5.0), (0.0, 5.0)])

@@ -174,35 +174,6 @@ def test_unnormalized_embeddings_are_judged_by_euclidean_distance(
     assert noted == ["euclidean", "cosine", "cosine"]
 
 
-def test_training_stops_when_the_held_out_classes_stop_improving(
-    make_training_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The best score is the second; two later ones are no better."""
-    _dictate_scores(monkeypatch, 0.1, 0.5, 0.4, 0.5)
-    noted = Noting()
-    config = make_training_config(optimizer={"steps": 20}, validate_every=1, patience=2)
-    result = Trainer(config, observer=noted).run()
-    assert [record.step for record in result.records] == [1, 2, 3, 4]
-    assert result.best.step == 2
-    assert noted.notices == ["stopped early at step 4: MAP@R was best at step 2"]
-
-
-@pytest.mark.slow
-def test_the_trunk_stays_for_its_first_steps(make_training_config: MakeConfig) -> None:
-    fields = {"steps": 2, "learning_rate": 0.1}
-    start, frozen, thawed = (
-        Trainer(make_training_config(optimizer=optimizer, validation_share=0.0)).run().network
-        for optimizer in (
-            {"steps": 1, "learning_rate": 1e-20},
-            {**fields, "frozen_trunk_steps": 2},
-            {**fields, "frozen_trunk_steps": 1},
-        )
-    )
-    assert torch.equal(frozen.trunk.conv1.weight, start.trunk.conv1.weight)
-    assert not torch.equal(frozen.head.weight, start.head.weight)
-    assert not torch.equal(thawed.trunk.conv1.weight, start.trunk.conv1.weight)
-
-
 @pytest.mark.slow
 def test_convolutions_run_channels_last(
     make_training_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
