@@ -6,9 +6,6 @@ from typing import Any, ClassVar, Literal
 
 from vicinal.calibration.advice import AdvisedError
 
-# What settings, requests and records that name it get.
-GONE_RERANK = "k-reciprocal re-ranking is no more: choose contextual or off, then calibrate or compare again"
-
 
 class ServiceError(AdvisedError):
     """Root of the package's errors."""

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from vicinal.models.configs.file import models_of
-from vicinal.service.errors import GONE_RERANK, RequestError
+from vicinal.service.errors import RequestError
 
 # Commands that went, and what to do instead.
 GONE_COMMANDS = {"plan": "docs/SCALE.md has what a gallery takes by its size"}
@@ -20,7 +20,7 @@ _OF_TESTS = "test_"
 # Settings that are no more, and what to do instead.
 _GONE = {
     "postgres_url": "PostgreSQL finds no candidates, index with --index milvus or auto",
-    **dict.fromkeys(("k1", "k2", "lam"), GONE_RERANK),
+    **dict.fromkeys(("k1", "k2", "lam"), "k-reciprocal re-ranking is no more: choose contextual or off"),
     "allow_urls": "fetch what is on the web with img2dataset and index its shards; data sets of the hub of "
     "Hugging Face are read where `allow_hub` is set",
 }

@@ -21,8 +21,8 @@ from vicinal.indexer.storage.files import (
     read_sealed,
     write_sealed,
 )
-from vicinal.models.configs.sealed_json import BrokenSealError
-from vicinal.service.errors import GONE_RERANK, RecordNotFoundError, ServiceError
+from vicinal.models.configs.sealed_json import BrokenSealError, OtherFormError
+from vicinal.service.errors import RecordNotFoundError, ServiceError
 
 logger = logging.getLogger(__name__)
 _ID = re.compile(r"[\w-][\w.-]{0,63}")
@@ -153,16 +153,15 @@ class RecordFolder(Generic[Record]):
             if record.id != record_id:
                 raise BrokenSealError(f"it is that of {self.kind} '{record.id}'")
         except (OSError, BrokenSealError) as error:
-            if GONE_RERANK in str(error):
-                raise self.error(f"{self.kind} '{record_id}' cannot be used: {GONE_RERANK}") from error
-            raise self.damaged(record_id) from error
+            raise self.damaged(record_id, is_former=isinstance(error, OtherFormError)) from error
         self._files[record_id] = file
         return record
 
-    def damaged(self, record_id: str) -> ServiceError:
-        """The error of a record that cannot be read."""
+    def damaged(self, record_id: str, *, is_former: bool = False) -> ServiceError:
+        """The error of a record that cannot be read, or is of a form that is not read any more."""
         remedy = remedy_of(self.path.parent, self.file(record_id))
-        return self.error(f"{self.kind} '{record_id}' is missing or damaged: ", remedy)
+        state = "of a form that is not read any more" if is_former else "missing or damaged"
+        return self.error(f"{self.kind} '{record_id}' is {state}: ", remedy)
 
     def find(self, record_id: str) -> Record:
         """Find a record that somebody asks for by its id."""
@@ -172,15 +171,15 @@ class RecordFolder(Generic[Record]):
         return self.get(record_id)
 
     def history(self, *, passes_over_damaged: bool = False) -> list[Record]:
-        """All records, newest first; damaged ones are logged where they are passed over, as those always are
-        that re-rank as nothing does any more.
+        """All records, newest first; damaged ones are logged where they are passed over, as those of a form
+        always are that is not read any more.
         """
         found = []
         for file in self.path.glob("*.json"):
             try:
                 found += [] if file.name in self.other_files else [self.get(file.stem)]
             except self.error as error:
-                if not passes_over_damaged and GONE_RERANK not in str(error):
+                if not passes_over_damaged and not isinstance(error.__cause__, OtherFormError):
                     raise
                 logger.warning("%s", error)
         return sorted(found, key=lambda one: (one.created_at, one.id), reverse=True)

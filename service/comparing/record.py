@@ -17,7 +17,6 @@ from vicinal.calibration.frozen import Frozen
 from vicinal.calibration.rates.paired_bootstrap import SelectionSplit
 from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS
 from vicinal.models.refiner_manifest import Sides
-from vicinal.service.errors import GONE_RERANK
 from vicinal.service.measuring.evidence import RateEvidence
 from vicinal.service.measuring.records.record import CalibrationRecord
 from vicinal.service.request_fields import ComparisonOptions
@@ -49,15 +48,6 @@ class PipelineGrid(Frozen):
         description="What is decided as one by every pipeline that is tried, `label` or a metadata key; "
         "what the version's own decides when null.",
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _names_what_there_is(cls, given: Any) -> Any:
-        if isinstance(given, dict) and (
-            given.keys() & {"k1", "k2", "lam"} or "k_reciprocal" in (given.get("rerank") or ())
-        ):
-            raise ValueError(GONE_RERANK)
-        return given
 
     @model_validator(mode="after")
     def _not_too_many(self) -> PipelineGrid:

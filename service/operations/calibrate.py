@@ -363,13 +363,6 @@ def objection(
         return None
     if present.source in _FROM_OUTSIDE and record.source == "leave_one_out":
         return f"The threshold in force was measured with {noun}s from outside; this one was not."
-    if (
-        (record.version, record.target) == (present.version, present.target)
-        and record.evidence.chosen is not None
-        and present.evidence.chosen is None
-    ):
-        # The same scores for the same target, of a release that knew no choice between both readings.
-        return None
     if present.source == "leave_one_out" and record.source == "searches":
         # A gallery does not know what is searched for; its searches do, whatever was promised.
         return None

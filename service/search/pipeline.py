@@ -22,10 +22,10 @@ from vicinal.calibration.frozen import Frozen
 from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS
 from vicinal.indexer.storage.files import SealedFile, remove_file, write_sealed
 from vicinal.models.bundle import ModelBundle
-from vicinal.models.configs.sealed_json import BrokenSealError
+from vicinal.models.configs.sealed_json import BrokenSealError, OtherFormError
 from vicinal.models.refiner_manifest import Sides
 from vicinal.refine.errors import RefinementError, RefinerNotFoundError
-from vicinal.service.errors import GONE_RERANK, CalibrationRecordError, RequestError
+from vicinal.service.errors import CalibrationRecordError, RequestError
 
 RerankMethod = Literal["off", "contextual"]
 
@@ -92,9 +92,7 @@ class Rerank(Frozen):
     def _is_named_by_its_settings(cls, given: Any) -> Any:
         if not isinstance(given, dict):
             return given
-        if given.get("method") == "k_reciprocal":
-            raise ValueError(GONE_RERANK)
-        # Records may hold settings of that method beside those of their own.
+        # Records may hold settings of k-reciprocal re-ranking beside those of their own.
         named = {name: value for name, value in given.items() if name not in ("k1", "k2", "lam")}
         if "method" not in named and named.keys() & {"k", "beta", "eps"}:
             return {**named, "method": "contextual"}
@@ -320,8 +318,6 @@ class ActivePipelineFile:
         except FileNotFoundError:
             return None
         except (OSError, BrokenSealError) as error:
-            if GONE_RERANK in str(error):
-                raise CalibrationRecordError(f"the chosen pipeline is not used: {GONE_RERANK}") from error
             name = self.path.parent.parent.name
             raise CalibrationRecordError(
                 f"'{self.path}' is damaged, so that nobody knows which pipeline is in force: ",
@@ -336,7 +332,7 @@ class ActivePipelineFile:
         try:
             chosen = self.chosen()
         except CalibrationRecordError as error:
-            if GONE_RERANK not in str(error):
+            if not isinstance(error.__cause__, OtherFormError):
                 raise
             reason: str | None = str(error)
         else:

@@ -11,7 +11,7 @@ import pytest
 
 from docs.tables import settings_table
 from tests.service.types import Fail
-from vicinal.service.errors import GONE_RERANK, RequestError
+from vicinal.service.errors import RequestError
 from vicinal.service.known_names import check_file, check_variables
 from vicinal.service.settings import Settings
 
@@ -25,7 +25,9 @@ def refused(variable: str, value: str = SECRET) -> str:
 
 
 def test_a_setting_that_went_says_what_to_do_instead() -> None:
-    assert refused("VICINAL_PIPELINE__RERANK__LAM").endswith(f"is not a setting any more: {GONE_RERANK}")
+    assert refused("VICINAL_PIPELINE__RERANK__LAM").endswith(
+        "is not a setting any more: k-reciprocal re-ranking is no more: choose contextual or off"
+    )
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 from vicinal.calibration import Target, TrialLabels, Trials
 from vicinal.indexer.storage.files import identity_of, read_sealed, write_sealed
 from vicinal.models.bundle import ModelBundle
-from vicinal.service.errors import GONE_RERANK, CalibrationNotFoundError, CalibrationRecordError
+from vicinal.service.errors import CalibrationNotFoundError, CalibrationRecordError
 from vicinal.service.measuring.records.record import (
     CalibrationRecord,
     Rates,
@@ -188,7 +188,7 @@ def test_a_record_of_a_gone_rerank_says_what_to_do_and_stands_in_no_way(store: C
     active = json.loads(read_sealed(store.path / "active.json"))
     active["rerank=k_reciprocal k1=20 k2=6 lam=0.3"] = {"calibration": "old", "at": None}
     write_sealed(store.path / "active.json", json.dumps(active))
-    with pytest.raises(CalibrationRecordError, match=GONE_RERANK):
+    with pytest.raises(CalibrationRecordError, match="of a form that is not read any more: calibrate again"):
         store.find("old")
     assert store.history() == [kept]
     assert store.in_use({2}) == [kept]
@@ -202,4 +202,4 @@ def test_a_choice_of_a_gone_rerank_is_not_used(store: CalibrationStore, refiner_
     write_sealed(file.path, with_gone_rerank(read_sealed(file.path).decode()))
     found = file.resolve(Pipeline(), refiner_bundle)
     assert (found.pipeline, found.source) == (Pipeline(), "settings")
-    assert GONE_RERANK in (found.reason or "")
+    assert "nobody knows which pipeline is in force" in (found.reason or "")
