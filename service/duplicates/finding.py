@@ -60,7 +60,7 @@ class DuplicateStore(RecordFolder[DuplicateRecord]):
         for file in sorted(records)[:-_MOST_KEPT]:
             remove_file(file)
 
-    def damaged(self, record_id: str, *, is_former: bool = False) -> DuplicatesNotFoundError:
+    def damaged(self, record_id: str, **_: object) -> DuplicatesNotFoundError:
         """The error of a record that cannot be read: it is no more."""
         return DuplicatesNotFoundError(self.path.parent.name, record_id)
 

@@ -61,13 +61,10 @@ class CalibrateRequest(PipelineChoice, QuerySource):
         description="Labelled queries, of any source that a re-index takes, or embeddings with labels. "
         "Without: every labelled item is left out once.",
     )
-    answers: Annotated[
-        StrictBool,
-        CommandOption("Use the answers to kept searches (`vicinal review`) in place of queries."),
-    ] = Field(
+    answers: StrictBool = Field(
         False,
-        description="Use what persons said of kept searches, in place of queries: of those that were drawn, "
-        "each with the weight of its draw.",
+        description="Use what persons said of kept searches (`vicinal review`) in place of queries: of those "
+        "drawn, each with the weight of its draw.",
     )
     target: Annotated[
         TargetText,
@@ -80,36 +77,18 @@ class CalibrateRequest(PipelineChoice, QuerySource):
         description="`fpir=5%`, `fnir=20%`, `far=0.001`, `frr=10%`, `precision=95%`, `utility=mean` or "
         "`utility=worst`.",
     )
-    sure: Annotated[
-        str | None,
-        CommandOption(
-            "How surely fpir or fnir holds for labels that nobody has seen: 95%, or mean for in the mean "
-            "over them; needs more labels. Default: it is counted on the queries.",
-        ),
-    ] = Field(
+    sure: str | None = Field(
         None,
         description="How surely an FPIR or FNIR holds for labels that nobody has seen: `95%`, or `mean` for "
-        "in the mean over them; null counts it on the queries.",
+        "in the mean over them; needs more labels. Without: it is counted on the queries.",
     )
-    visits_by: Annotated[
-        str,
-        CommandOption(
-            "What tells which items were taken together, and are never each other's mates: auto looks for "
-            "it, none, or the metadata column of the visit or session.",
-        ),
-    ] = Field(
+    visits_by: str = Field(
         "auto",
         min_length=1,
-        description="What tells which photos were taken together, which are never mates: `auto`, `none` or a "
-        "metadata column.",
+        description="What tells which photos were taken together, which are never mates: `auto` looks for "
+        "it, `none`, or the metadata column of the visit or session.",
     )
-    metric: Annotated[
-        MetricChoice,
-        CommandOption(
-            "How labels are compared: lda, by what the gallery's labels teach; cosine, by the nearest item; "
-            "auto tries both and takes what finds more."
-        ),
-    ] = Field(
+    metric: MetricChoice = Field(
         "auto",
         description="How labels are compared: `lda`, by a metric that is made of the gallery's labels; "
         "`cosine`, by the nearest item; `auto` tries both and takes what finds more.",
@@ -117,19 +96,12 @@ class CalibrateRequest(PipelineChoice, QuerySource):
     max_queries: Annotated[StrictInt, CommandOption(max=None)] = Field(
         2000, ge=1, le=100_000, description="Sample at most this many queries."
     )
-    absent: Annotated[
-        float | None,
-        CommandOption(
-            "Share of real searches for things that the gallery lacks, such as 0.2: how many matches are "
-            "right depends on it. Default: that of the queries, and half where each is tried both ways.",
-            max=0.99,
-        ),
-    ] = Field(
+    absent: Annotated[float | None, CommandOption(max=0.99)] = Field(
         None,
         ge=0.0,
         lt=1.0,
-        description="Share of real searches for things that the gallery lacks, which a precision is for; "
-        "when null that of the queries, and half where every query is tried both ways.",
+        description="Share of real searches for things that the gallery lacks, such as 0.2, that a precision "
+        "is for. Without: that of the queries, and half where every query is tried both ways.",
     )
     activate: Annotated[
         StrictBool | None,
