@@ -9,7 +9,7 @@ import pytest
 
 from tests.service.types import WriteGallery
 from vicinal.calibration import Target
-from vicinal.calibration.lda import NoMetricError
+from vicinal.calibration.lda import LabelScatter, NoMetricError, label_sums
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.indexer.views.view import GalleryView
 from vicinal.models.similarity import normalize
@@ -19,6 +19,7 @@ from vicinal.service.measuring.label_folds import LabelFolds
 from vicinal.service.measuring.measurement import Measurement
 from vicinal.service.measuring.queries import LabelledQueries
 from vicinal.service.search.item_groups import BuiltGroups, ItemGroups
+from vicinal.service.search.label_scores import keep_beside
 from vicinal.service.search.pipeline import Group, Pipeline, Rerank
 from vicinal.service.search.scorer import Scorer
 
@@ -166,6 +167,24 @@ def test_what_finds_more_is_taken_and_said(crowd: Snapshot, write_gallery: Write
     assert trial.low <= trial.lda - trial.cosine <= trial.high
     plain, none = choose_metric(items, "label", FPIR, "cosine")
     assert (plain.group, none) == (FORMS[0], None)
+
+
+def test_labels_beside_score_and_have_no_say_where_items_are_left_out(write_gallery: WriteGallery) -> None:
+    """Items of one visit are found by any metric: the choice is that of the gallery's own."""
+    noise = np.random.default_rng(1).normal(size=(200, 24)) * np.where(np.arange(24) < 8, 1.2, 0.2)
+    embeddings = normalize(np.repeat(np.random.default_rng(2).normal(size=(40, 24)), 5, axis=0) + noise)
+    snapshot = write_gallery(embeddings, [f"label {i // 5:03}" for i in range(200)])
+    calibrator = Calibrator(snapshot, EXACT)
+    items = calibrator.score_items(calibrator.leave_one_out(), silent)
+    own, trial = choose_metric(items, "label", FPIR)
+    assert trial.chosen == "lda"
+    codes = np.arange(200) // 5
+    sums = label_sums(iter([(noise, codes)]), 40, 24)
+    beside = LabelScatter.of(iter([(noise, codes)]), *sums)
+    keep_beside(snapshot.path.parent.parent, snapshot.manifest.bundle, beside)
+    measured, again = choose_metric(items, "label", FPIR)
+    assert again == trial
+    assert measured.group.metric == measure(snapshot, FORMS[1]).group.metric != own.group.metric
 
 
 def test_labels_of_one_photo_leave_it_to_the_cosine(write_gallery: WriteGallery) -> None:

@@ -11,7 +11,7 @@ from tests.service.types import WriteGallery
 from vicinal.calibration import Target
 from vicinal.models.similarity import normalize
 from vicinal.service.measuring.calibrator import Calibrator
-from vicinal.service.measuring.evidence import AnotherDay, ThresholdChoice
+from vicinal.service.measuring.evidence import AnotherDay
 from vicinal.service.measuring.records.record import CalibrationRecord
 from vicinal.service.operations.calibrate import objection
 from vicinal.service.reports.promise import advice, promise
@@ -112,18 +112,6 @@ def test_what_promises_less_is_objected_to(
     present = changed(record, fnir=(0.3, 0.2, 0.4), fpir=(0.05, 0.02, 0.09))
     said = objection(changed(record, fnir=fnir, fpir=fpir), present)
     assert (said is None) if expected is None else (expected in said)
-
-
-def test_a_choice_between_both_readings_replaces_a_record_that_knew_none_unasked(
-    record: CalibrationRecord,
-) -> None:
-    present = changed(record, fnir=(0.3, 0.2, 0.4), fpir=(0.05, 0.02, 0.09))
-    choice = ThresholdChoice.of(0.7, 0.6, None)
-    chosen = changed(record, fnir=(0.3, 0.2, 0.39), fpir=(0.05, 0.02, 0.11), chosen=choice)
-    assert objection(chosen, present) is None
-    for other in ({"version": present.version + 1}, {"target": Target(rate="fpir", value=0.1)}):
-        assert "promises at least" in objection(chosen.model_copy(update=other), present)
-    assert "promises at least" in objection(chosen, changed(present, chosen=choice))
 
 
 def test_leaving_out_does_not_replace_photos_from_outside_unasked(record: CalibrationRecord) -> None:
