@@ -43,8 +43,8 @@ _BETWEEN_SHRINKING, _SHARE_BESIDE = 0.1, 0.5
 _LEAST_EIGENVALUE = 1e-4
 # Longer embeddings are first brought to so many directions, in which they vary most, found in so many steps.
 _MOST_DIMS, _N_STEPS = 1024, 3
-# Photos that are summed at a time, and pairs that are scored.
-_AT_ONCE, _PAIRS_AT_ONCE = 16_384, 4096
+# Photos that are summed at a time.
+_AT_ONCE = 16_384
 
 
 class NoMetricError(CalibrationError):
@@ -244,20 +244,16 @@ class ScoredLabels:
     kinds: Ints  # (C,) row of `squares`
 
     def scores(self, queries: Floats, rows: Ints, labels: Ints) -> Floats:
-        """(R,) score in [0, 1] of pairs of a row of projected (B, r) queries with a label by its number;
-        -inf for one without photos. A pair comes out the same beside any others.
+        """(R,) score in [0, 1] of pairs of a row, ascending, of projected (B, r) queries with a label by its
+        number; -inf for one without photos. A pair comes out the same beside any others.
         """
-        found, n_kinds = np.empty(len(rows)), len(self.squares)
-        squared, of_row = np.unique(rows * n_kinds + self.kinds[labels], return_inverse=True)
-        row, kind = np.divmod(squared, n_kinds)
-        for start in range(0, len(rows), _PAIRS_AT_ONCE):
-            part = slice(start, start + _PAIRS_AT_ONCE)
-            found[part] = np.vecdot(queries[rows[part]], self.linear[labels[part]])
-        squares = np.empty(len(squared))
-        for start in range(0, len(squared), _PAIRS_AT_ONCE):
-            part = slice(start, start + _PAIRS_AT_ONCE)
-            squares[part] = np.vecdot(queries[row[part]] ** 2, self.squares[kind[part]])
-        ratios = 0.5 * (found - squares[of_row] - self.constants[labels])
+        found, ends = np.empty(len(rows)), np.searchsorted(rows, np.arange(len(queries) + 1))
+        for query, start, stop in zip(queries, ends[:-1].tolist(), ends[1:].tolist(), strict=True):
+            if stop > start:
+                own = labels[start:stop]
+                squares = np.vecdot(self.squares, query * query)[self.kinds[own]]
+                found[start:stop] = np.vecdot(self.linear[own], query) - squares
+        ratios = 0.5 * (found - self.constants[labels])
         with np.errstate(over="ignore"):
             scores = 1.0 / (1.0 + np.exp(-ratios / np.sqrt(queries.shape[1])))
         return np.where(np.isneginf(ratios), -np.inf, scores)

@@ -418,8 +418,9 @@ class GallerySearch:
             columns = [[place] for place in places]
         else:
             codes = call.groups.of_items(scored.positions[row, :N_DECIDED_CANDIDATES])
-            own = (np.flatnonzero(codes == grouped.codes[row, place]) for place in places)
-            columns = [one[:_MOST_PHOTOS].tolist() for one in own]
+            order, wanted = np.argsort(codes, kind="stable"), grouped.codes[row, places]
+            ends = (np.searchsorted(codes[order], wanted, side).tolist() for side in ("left", "right"))
+            columns = [order[a : min(b, a + _MOST_PHOTOS)].tolist() for a, b in zip(*ends, strict=True)]
         return _Shown(verdict, n_valid, n_matches, n_shown, places, columns)
 
     def _answer(

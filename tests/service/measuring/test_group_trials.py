@@ -173,7 +173,8 @@ def test_labels_beside_score_and_have_no_say_where_items_are_left_out(write_gall
     """Items of one visit are found by any metric: the choice is that of the gallery's own."""
     noise = np.random.default_rng(1).normal(size=(200, 24)) * np.where(np.arange(24) < 8, 1.2, 0.2)
     embeddings = normalize(np.repeat(np.random.default_rng(2).normal(size=(40, 24)), 5, axis=0) + noise)
-    snapshot = write_gallery(embeddings, [f"label {i // 5:03}" for i in range(200)])
+    labels = [f"label {i // 5:03}" for i in range(200)]
+    snapshot = write_gallery(embeddings, labels, bundle="with labels beside")
     calibrator = Calibrator(snapshot, EXACT)
     items = calibrator.score_items(calibrator.leave_one_out(), silent)
     own, trial = choose_metric(items, "label", FPIR)
