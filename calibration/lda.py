@@ -30,7 +30,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -123,8 +123,7 @@ class LabelScatter:
     @classmethod
     def from_bytes(cls, content: bytes) -> Self:
         """The sums that a file holds."""
-        n, freedom, *sums = _from_bytes(cls, content)
-        return cls(int(n), int(freedom), *sums)
+        return cls(*_from_bytes(cls, content))
 
 
 def label_sums(blocks: Iterator[tuple[FloatArray, Ints]], n_labels: int, dim: int) -> tuple[Floats, Ints]:
@@ -265,7 +264,7 @@ def _to_bytes(held: LabelScatter | LabelMetric) -> bytes:
     return stream.getvalue()
 
 
-def _from_bytes(kind: type[LabelScatter | LabelMetric], content: bytes) -> list[Floats]:
+def _from_bytes(kind: type[LabelScatter | LabelMetric], content: bytes) -> list[Any]:
     with np.load(io.BytesIO(content), allow_pickle=False) as stored:
         return [stored[one.name] for one in fields(kind)]
 

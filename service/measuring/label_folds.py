@@ -14,7 +14,7 @@ from vicinal.service.search.item_groups import GroupTable, ItemGroups
 
 _N_FOLDS = 10
 # The shrinking is chosen by so many items of as many folds as that takes, among so many other labels.
-_TRIED_ITEMS, _TRIED_OF_FOLD, _TRIED_LABELS = 400, 100, 300
+_TRIED_ITEMS, _TRIED_OF_FOLD, _TRIED_LABELS = 400, 200, 300
 
 
 class LabelFolds:
@@ -32,6 +32,7 @@ class LabelFolds:
         rng = np.random.default_rng(0)
         self._folds = rng.permutation(len(groups.names)) % _N_FOLDS
         self._order = rng.permutation(len(groups.codes))
+        self._tried: dict[int, dict[float, LabelMetric]] = {}
 
     @cached_property
     def whole(self) -> LabelMetric:
@@ -80,10 +81,17 @@ class LabelFolds:
 
     @cached_property
     def _metrics(self) -> list[LabelMetric]:
-        return [LabelMetric.of(self._sum.without(part), self.shrinking, self._beside) for part in self._parts]
+        share = self.shrinking
+        known = {} if self._beside else {fold: found[share] for fold, found in self._tried.items()}
+        return [
+            known.get(fold) or LabelMetric.of(self._sum.without(part), share, self._beside)
+            for fold, part in enumerate(self._parts)
+        ]
 
     def _without(self, fold: int, shares: Sequence[float]) -> list[LabelMetric]:
-        return LabelMetric.each(self._sum.without(self._parts[fold]), shares)
+        metrics = LabelMetric.each(self._sum.without(self._parts[fold]), shares)
+        self._tried[fold] = dict(zip(shares, metrics, strict=True))
+        return metrics
 
     def _left_out(self) -> Iterator[tuple[int, Ints]]:
         """Folds, and items of each whose label has another, until they are enough."""

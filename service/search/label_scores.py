@@ -20,7 +20,7 @@ from cachetools import LRUCache
 
 from vicinal.calibration.arrays import FloatArray, Floats, Ints
 from vicinal.calibration.frozen import Frozen
-from vicinal.calibration.lda import LabelMetric, LabelScatter
+from vicinal.calibration.lda import LabelMetric, LabelScatter, label_sums
 from vicinal.indexer.storage.files import read_bound, read_sealed, write_bound, write_sealed
 from vicinal.indexer.views.view import GalleryView
 from vicinal.models.configs.sealed_json import BrokenSealError
@@ -156,9 +156,9 @@ class LabelScores:
         rest = np.flatnonzero(~is_whole)
         if len(rest):
             sums, counts = self._sums_of(codes[rest])
-            at = np.searchsorted(rest, pairs)
-            np.subtract.at(sums, at, self._view.vectors(gone))
-            np.subtract.at(counts, at, 1)
+            out = np.searchsorted(rest, pairs), self._view.vectors(gone)
+            lost, n_lost = label_sums(iter([out[::-1]]), len(rest), sums.shape[1])
+            sums, counts = sums - lost, counts - n_lost
             means = self._metric.projected(sums / np.maximum(counts, 1)[:, None])
             labels = self._metric.labels(means, counts)
             scores[rest] = labels.scores(projected, rows[rest], np.arange(len(rest)))
