@@ -3,9 +3,9 @@
 The metric (`calibration.lda`) is learned from the labels of a gallery and scores its labels. Here the
 gallery, its queries, or both are refined first: the metric is then learned from the refined items, its
 shrinking is chosen anew by `LabelFolds`, and the direction of a refined query is scored. Beside these stands
-the best photo, as it is and re-ranked by contextual similarity with k the median number of photos of a label
-and 1 or 2 more (at most the 32 neighbors that a gallery keeps), and the mean of the metric's score and the
-re-ranked photo's.
+the best photo, as it is, with both sides refined, and re-ranked by contextual similarity with k the median
+number of photos of a label and 1 or 2 more (at most the 32 neighbors that a gallery keeps), and the mean of
+the metric's score and the re-ranked photo's.
 
 Measured on the queries of another day: R@1, AUROC, and FNIR at an FPIR of exactly so much, with differences
 to the metric, and to the best photo, in paired 95 % intervals over labels. What wins was said before: a
@@ -157,6 +157,8 @@ def variants(task: Task, refiners: dict[str, ContextRefiner]) -> Iterator[tuple[
     for name, refiner in refiners.items():
         refine = partial(as_method, refine_by(refiner))
         both = refined(task.search, Method(refine, refiner.n_neighbors))
+        found, similarities = task.nearest(both[1], both[0], _N_CANDIDATES)
+        yield f"{name}, both, best photo", task.by_photo(found, similarities.astype(np.float64)), {}
         turned = both[0], normalize(both[1])
         for sides in ("gallery", "query", "both"):
             scores, shrinking = task.by_metric(chosen_sides(task.search, turned, sides))
@@ -175,8 +177,8 @@ def measure(task: Task, refiners: dict[str, ContextRefiner], fpir: float) -> dic
         figures += [one.error_when_held("fpir", fpir), mean_figure(hits, known), one.auroc]
         chosen[name] = choice
     names, kinds = list(chosen), ("fnir", "hit_rate_1", "auroc")
-    values = draws.measured(figures).reshape(len(names), len(kinds))
-    drawn = draws.drawn(figures).reshape(len(names), len(kinds), -1)
+    values = draws.measured(figures).reshape(-1, 3)
+    drawn = draws.drawn(figures).reshape(len(names), 3, -1)
     found: dict[str, Any] = {}
     for place, name in enumerate(names):
         found[name] = dict(chosen[name])
@@ -198,10 +200,8 @@ def measure(task: Task, refiners: dict[str, ContextRefiner], fpir: float) -> dic
 def winners(parts: dict[str, dict[str, Any]], against: str) -> list[str]:
     """Variants that are surely better on one calibration part at least, and surely worse on none, by FNIR."""
     decisive = [one["variants"] for name, one in parts.items() if name.endswith("calibration")]
-    ends = {
-        name: [one[name]["fnir"][f"beside {against}"][1:] for one in decisive]
-        for name in (decisive[0] if decisive else ())
-    }
+    first = decisive[0] if decisive else ()
+    ends = {name: [one[name]["fnir"][f"beside {against}"][1:] for one in decisive] for name in first}
     return [
         name
         for name, found in ends.items()
