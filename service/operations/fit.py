@@ -1,8 +1,8 @@
 """Fit: labelled photos of the same kind as a gallery's teach its metric more than its own labels can.
 
 What differs within a label of theirs is laid beside what differs within one of the gallery
-(`calibration.lda`), where that is surely closer to labels that were left out. What leaving an item out finds
-cannot tell: most items have a photo of the same visit beside them, which any metric finds.
+(`calibration.lda`), where that is surely closer to labels that were left out. What leaving items out finds
+cannot tell: most have one of the same visit beside them.
 """
 
 from __future__ import annotations
@@ -34,8 +34,7 @@ class FitRequest(QuerySource):
     queries: Annotated[
         str | None,
         CommandOption(
-            "Labelled photos of the same kind, of any source that `vicinal index` takes; they stay out of "
-            "the gallery.",
+            "Labelled photos of the same kind, of any source that `vicinal index` takes; none is added.",
             is_argument=True,
             metavar="PHOTOS",
         ),
@@ -52,7 +51,6 @@ class Fitted(Body):
     gain: float = Field(description="How much likelier they make what differs within labels left out.")
     low: float = Field(description="Lower end of the gain's 95 % interval over tenths of the labels.")
     high: float = Field(description="Its upper end.")
-    needed: float = Field(_NEAR, description="What the lower end has to reach.")
     is_used: bool = Field(description="Whether calibrations use them from now on.")
 
 
@@ -77,11 +75,13 @@ def run(place: Place, request: FitRequest, progress: Progress) -> Fitted | None:
         return None
     queries = reading.labelled()
     is_new = ~np.isin(queries.labels.astype(str), groups.names)
+    if not is_new.any():
+        raise RequestError("all of these photos carry labels of the gallery: add them to it")
     embeddings, labels = queries.embeddings[is_new], queries.labels[is_new].astype(str)
     names, codes = np.unique(labels, return_inverse=True)
     sums = label_sums(iter([(embeddings, codes)]), len(names), queries.embeddings.shape[1])
-    scatter = LabelScatter.of(iter([(embeddings, codes)]), *sums)
-    own, beside = LabelFolds(groups), LabelFolds(groups, beside=scatter)
+    scatter, own = LabelScatter.of(iter([(embeddings, codes)]), *sums), LabelFolds(groups)
+    beside = LabelFolds(groups, beside=scatter)
     beside.shrinking = own.shrinking
     gains = beside.likelihoods() - own.likelihoods()
     if len(gains) < 3:
@@ -103,6 +103,6 @@ def run(place: Place, request: FitRequest, progress: Progress) -> Fitted | None:
 
 def fitted_words(found: Fitted) -> str:
     """Sentence on what came of it."""
-    seen = f"by {found.gain:+.3f} a value ({found.low:+.3f} to {found.high:+.3f}; from {found.needed:g} on)"
+    seen = f"by {found.gain:+.3f} a value ({found.low:+.3f} to {found.high:+.3f}; from {_NEAR:g} on)"
     near, after = ("near", "") if found.is_used else ("not surely near", " Nothing was changed.")
     return f"These photos are {near}: labels that were left out get likelier with them {seen}.{after}"

@@ -50,10 +50,9 @@ def test_photos_of_the_same_kind_are_laid_beside_and_forgotten(
     run: Run, gallery: Path, tmp_path: Path
 ) -> None:
     alone, bundle = metric(run), Gallery(gallery).snapshot().manifest.bundle
-    photos = write(tmp_path / "same.parquet", 20, 80)
-    found = json.loads(run("fit", photos, "-g", "shop", "--json").stdout)
+    found = json.loads(run("fit", write(tmp_path / "same.parquet", 20, 80), "-g", "shop", "--json").stdout)
     assert found["is_used"]
-    assert found["low"] > found["needed"]
+    assert found["low"] > 0.04
     # Four of its labels are the gallery's own, which must not judge what they have taught.
     assert (found["n_labels"], found["n_photos"], found["n_known"]) == (76, 304, 16)
     assert labels_beside(gallery, bundle).n == 304
@@ -72,7 +71,8 @@ def test_photos_of_another_kind_change_nothing(run: Run, gallery: Path, tmp_path
 
 def test_what_cannot_be_tried_is_refused(run: Run, fail: Fail, gallery: Path, tmp_path: Path) -> None:
     assert "name labelled photos" in fail("fit", "-g", "shop")
-    alone = write(tmp_path / "alone.parquet", 100, 80, per_label=1)
+    assert "add them to it" in fail("fit", tmp_path / "own.parquet", "-g", "shop")
+    alone = write(tmp_path / "1.parquet", 100, 80, per_label=1)
     assert "no label has two photos" in fail("fit", alone, "-g", "shop")
 
 
