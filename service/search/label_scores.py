@@ -138,15 +138,15 @@ class LabelScores:
         """
         rows, columns = np.nonzero(candidates >= 0)
         width = len(self._counts) + self._view.n_positions
-        keys, places = np.unique(rows * width + candidates[rows, columns], return_inverse=True)
-        scores = np.full(candidates.shape, -np.inf)
-        scores[rows, columns] = self._of_pairs(queries, keys, width, excluded)[places]
+        keys, scores = rows * width + candidates[rows, columns], np.full(candidates.shape, -np.inf)
+        each, places = (keys, ...) if excluded is None else np.unique(keys, return_inverse=True)
+        scores[rows, columns] = self._of_pairs(queries, each, width, excluded)[places]
         return scores
 
     def _of_pairs(
         self, queries: FloatArray, keys: Ints, width: int, excluded: Sequence[Ints] | None
     ) -> Floats:
-        """(R,) score of the label of each pair: sorted, rows of (B, d) queries times a width and codes."""
+        """(R,) score of each pair's label: by ascending rows of (B, d) queries times a width and codes."""
         rows, codes = np.divmod(keys, width)
         pairs, gone = self._left_out(keys, width, excluded)
         is_whole = codes < len(self._counts)
