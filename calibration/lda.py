@@ -79,7 +79,7 @@ class LabelScatter:
             freedom, seen[own] = freedom + len(own), True
         return cls(n, freedom - int(seen.sum()), total, outer, within)
 
-    def beside(self, other: LabelScatter) -> LabelScatter:
+    def joined(self, other: LabelScatter) -> LabelScatter:
         """The sums over the labels of both."""
         return LabelScatter(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
 
@@ -202,7 +202,7 @@ class LabelMetric:
         """(n, r) x of (n, d) embeddings; each comes out the same in any batch."""
         return np.vecdot(self.projection, (embeddings - self.center)[:, None, :])
 
-    def labels(self, means: Floats, counts: Ints) -> ScoredLabels:
+    def labels(self, means: Floats, counts: Ints) -> LabelTerms:
         """Labels of (C,) photos whose x have the means (C, r), as queries are scored with them."""
         w = self.spread
         known, kinds = np.unique(np.maximum(counts, 1), return_inverse=True)
@@ -211,14 +211,14 @@ class LabelMetric:
         # Multiplied out, so that a pair takes two products of vectors, each summed on its own.
         constants = np.vecdot(means * means, (shrinking**2 / v)[kinds])
         constants += (np.log(v) - np.log(w + 1.0)).sum(axis=1)[kinds]
-        return ScoredLabels(
+        return LabelTerms(
             1.0 / v - 1.0 / (w + 1.0),
             means * (2.0 * shrinking / v)[kinds],
             np.where(counts > 0, constants, np.inf),
             kinds,
         )
 
-    def all_labels(self, sums: Floats, counts: Ints) -> ScoredLabels:
+    def all_labels(self, sums: Floats, counts: Ints) -> LabelTerms:
         """Labels of (C,) photos whose embeddings have the sums (C, d)."""
         means = sums / np.maximum(counts, 1)[:, None]
         return self.labels((means - self.center) @ self.projection.T, counts)
@@ -234,7 +234,7 @@ class LabelMetric:
 
 
 @dataclass(frozen=True)
-class ScoredLabels:
+class LabelTerms:
     """Labels as queries are scored with them: r of q is -(q^2 . squares - q . linear + constant) / 2."""
 
     squares: Floats  # (K, r) for each number of photos

@@ -18,12 +18,12 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.common.record import save_result
-from benchmarks.quality.protocol_data import extract_part, extract_photos
+from benchmarks.quality.protocol_data import extract_part, extract_photos, protocol_parser
 from benchmarks.quality.protocol_search import vicinal
 from vicinal.calibration import Target, choose_threshold
 from vicinal.calibration.rates.paired_bootstrap import LabelDraws, Searches, mean_figure, paired_interval
 from vicinal.indexer.gallery import Gallery
-from vicinal.models.bundle import ModelBundle, default_bundle_path
+from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
 from vicinal.service.measuring.calibrator import Calibrator
 from vicinal.service.measuring.group_trials import measure_groups
@@ -138,12 +138,7 @@ def searches(measured: list[Measurement]) -> Searches:
 
 def main() -> None:
     """Run the parts of the sets and save what was found."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, required=True, help="folder with one protocol folder a set")
-    parser.add_argument("--sets", nargs="+", default=["grocery", "dogfacenet", "omniglot"])
-    parser.add_argument("--parts", nargs="+", default=["calibration", "test"])
-    parser.add_argument("--bundle", type=Path, default=default_bundle_path())
-    parser.add_argument("--fpir", type=float, default=0.05)
+    parser = protocol_parser(__doc__)
     parser.add_argument("--refine", default="auto")
     parser.add_argument("--every-label", action="store_true")
     parser.add_argument("--beside", nargs="*", default=[], help="sets whose training parts are tried")

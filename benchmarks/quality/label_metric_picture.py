@@ -9,7 +9,6 @@ and between labels, in that plane, were both normally distributed.
 from __future__ import annotations
 
 import argparse
-import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -18,12 +17,11 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Ellipse
 
-from benchmarks.quality.protocol_data import extract_part
+from benchmarks.quality.protocol_embeddings import PartEmbeddings
 from vicinal.calibration.arrays import Floats, Ints
 from vicinal.calibration.lda import LabelMetric, LabelScatter, label_sums
 from vicinal.models.bundle import ModelBundle, default_bundle_path
 from vicinal.models.embedder import Embedder
-from vicinal.service.measuring.queries import read_queries
 
 IMAGE = Path(__file__).resolve().parents[2] / "docs" / "images" / "labels.png"
 MOST_LABELS = 7
@@ -57,9 +55,8 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="protocol folder of one set")
     parser.add_argument("--part", default="calibration")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        part = extract_part(arguments.data, arguments.part, Path(folder))
-        photos = read_queries(part.gallery, Embedder(ModelBundle.open(default_bundle_path()))).labelled()
+    embedder = Embedder(ModelBundle.open(default_bundle_path()))
+    photos = PartEmbeddings.of(arguments.data, arguments.part, embedder, None).of_role("gallery")
     codes = np.unique(photos.labels.astype(str), return_inverse=True)[1]
     sums = label_sums(iter([(photos.embeddings, codes)]), int(codes.max()) + 1, photos.embeddings.shape[1])
     scatter = LabelScatter.of(iter([(photos.embeddings, codes)]), *sums)

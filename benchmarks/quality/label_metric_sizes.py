@@ -9,7 +9,6 @@ Measured is the FNIR at an FPIR of exactly 5 %, the mean over the draws, and in 
 from __future__ import annotations
 
 import argparse
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,14 +17,13 @@ from typing import Any, cast
 import numpy as np
 
 from benchmarks.common.record import save_result
-from benchmarks.quality.protocol_data import extract_part
+from benchmarks.quality.protocol_embeddings import PartEmbeddings
 from vicinal.calibration.arrays import Floats, Ints
 from vicinal.calibration.lda import LabelMetric, label_sums
 from vicinal.calibration.rates.paired_bootstrap import Searches
 from vicinal.models.bundle import ModelBundle, default_bundle_path
 from vicinal.models.embedder import Embedder
 from vicinal.service.measuring.label_folds import LabelFolds
-from vicinal.service.measuring.queries import read_queries
 from vicinal.service.search.label_scores import LabelScores
 
 SHAPES = {
@@ -47,18 +45,11 @@ class Photos:
     @classmethod
     def of(cls, root: Path, embedder: Embedder) -> Photos:
         """The photos of the calibration and test parts."""
-        found: list[tuple[Any, bool]] = []
-        for split in ("calibration", "test"):
-            with tempfile.TemporaryDirectory() as folder:
-                part = extract_part(root, split, Path(folder))
-                found += [
-                    (read_queries(manifest, embedder).labelled(), manifest == part.gallery)
-                    for manifest in (part.gallery, part.queries)
-                ]
+        parts = [PartEmbeddings.of(root, split, embedder, None) for split in ("calibration", "test")]
         return cls(
-            np.concatenate([one.embeddings for one, _ in found]),
-            np.concatenate([one.labels for one, _ in found]).astype(str),
-            np.concatenate([np.full(len(one.labels), is_item) for one, is_item in found]),
+            np.concatenate([one.embeddings for one in parts]),
+            np.concatenate([one.labels for one in parts]).astype(str),
+            np.concatenate([one.roles for one in parts]) == "gallery",
         )
 
 

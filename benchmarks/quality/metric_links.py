@@ -16,7 +16,6 @@ refiners are trained on: the training parts of the sets, and drawn products.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -26,12 +25,13 @@ from typing import Any, cast
 import numpy as np
 
 from benchmarks.common.record import save_result
+from benchmarks.quality.protocol_data import protocol_parser
 from benchmarks.quality.protocol_embeddings import PartEmbeddings
 from benchmarks.refiner.searches import Method, Refined, Search, chosen_sides, refined
 from vicinal.calibration.arrays import FloatArray, Floats, Ints, Mask
 from vicinal.calibration.lda import LabelMetric, blocks_of, label_sums
 from vicinal.calibration.rates.paired_bootstrap import LabelDraws, Searches, mean_figure, paired_interval
-from vicinal.models.bundle import ModelBundle, default_bundle_path
+from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
 from vicinal.models.similarity import normalize
 from vicinal.refine.context_refiner import ContextRefiner, Neighbors
@@ -211,13 +211,8 @@ def winners(parts: dict[str, dict[str, Any]], against: str) -> list[str]:
 
 def main() -> None:
     """Measure the parts of the sets, and save what was found."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, required=True, help="folder with one protocol folder a set")
-    parser.add_argument("--sets", nargs="+", default=["grocery", "dogfacenet", "omniglot"])
-    parser.add_argument("--parts", nargs="+", default=["calibration", "test"])
-    parser.add_argument("--bundle", type=Path, default=default_bundle_path())
+    parser = protocol_parser(__doc__)
     parser.add_argument("--refiners", nargs="*", default=[], help="more refiners, as NAME=BUNDLE")
-    parser.add_argument("--fpir", type=float, default=0.05)
     parser.add_argument("--cache", type=Path, help="folder that keeps the embeddings")
     parser.add_argument("--training", type=Path, help="only write embeddings to train refiners on, here")
     parser.add_argument("--suffix", default="", help="added to the name of the raw result")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import csv
 from dataclasses import dataclass
 from pathlib import Path
 
+from vicinal.models.bundle import default_bundle_path
 from vicinal.training.datasets.layouts.protocol import ProtocolConfig
 
-__all__ = ["Part", "coarse_labels", "extract_part", "extract_photos"]
+__all__ = ["Part", "coarse_labels", "extract_part", "extract_photos", "protocol_parser"]
 
 
 @dataclass(frozen=True)
@@ -63,3 +65,14 @@ def _extract(root: Path, split: str, roles: tuple[str, ...], folder: Path, name:
             [f"images/{row.path}", row.path, row.label, row.role, coarse.get(row.label, "")] for row in rows
         )
     return manifest
+
+
+def protocol_parser(description: str | None) -> argparse.ArgumentParser:
+    """Options of what is measured on parts of the sets, by one bundle, at one FPIR."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--data", type=Path, required=True, help="folder with one protocol folder a set")
+    parser.add_argument("--sets", nargs="+", default=["grocery", "dogfacenet", "omniglot"])
+    parser.add_argument("--parts", nargs="+", default=["calibration", "test"])
+    parser.add_argument("--bundle", type=Path, default=default_bundle_path())
+    parser.add_argument("--fpir", type=float, default=0.05)
+    return parser

@@ -19,7 +19,6 @@ on a part where its FPIR is surely nearer to what was asked for than the bundle'
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,11 +29,12 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.common.record import save_result
+from benchmarks.quality.protocol_data import protocol_parser
 from benchmarks.quality.protocol_embeddings import PartEmbeddings
 from vicinal.calibration.arrays import FloatArray, Floats, Ints, Mask, Objects
 from vicinal.calibration.rates.paired_bootstrap import LabelDraws, Searches
 from vicinal.calibration.targets import lowest_threshold
-from vicinal.models.bundle import ModelBundle, default_bundle_path
+from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
 from vicinal.service.search.pipeline import Pipeline, starting_threshold
 
@@ -197,12 +197,7 @@ def compared(searches: Searches, thresholds: dict[str, float], fpir: float) -> d
 
 def main() -> None:
     """Learn from the training parts, measure the other parts, and save what was found."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, required=True, help="folder with one protocol folder a set")
-    parser.add_argument("--sets", nargs="+", default=["grocery", "dogfacenet", "omniglot"])
-    parser.add_argument("--parts", nargs="+", default=["calibration", "test"])
-    parser.add_argument("--bundle", type=Path, default=default_bundle_path())
-    parser.add_argument("--fpir", type=float, default=0.05)
+    parser = protocol_parser(__doc__)
     parser.add_argument("--galleries", type=int, default=100, help="drawn from each set to learn from")
     parser.add_argument("--steps", type=int, default=500)
     parser.add_argument("--networks", type=int, default=3)

@@ -53,7 +53,8 @@ class LabelFolds:
         ]
         if not tried:
             return SHRINKING
-        labels = self._groups.codes[np.concatenate([rows for rows, _ in tried])]
+        codes = self._groups.codes[np.concatenate([rows for rows, _ in tried])]
+        labels = np.unique(codes, return_inverse=True)[1]
         scores = np.concatenate([found for _, found in tried], axis=2)
         figures = [Searches(own, labels, other, labels).auroc for own, other in scores]
         changes = LabelDraws(labels, labels, 0).changes(figures)
@@ -77,7 +78,7 @@ class LabelFolds:
 
     @cached_property
     def _sum(self) -> LabelScatter:
-        return reduce(LabelScatter.beside, self._parts)
+        return reduce(LabelScatter.joined, self._parts)
 
     @cached_property
     def _metrics(self) -> list[LabelMetric]:

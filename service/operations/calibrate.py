@@ -50,32 +50,21 @@ class CalibrateRequest(PipelineChoice, QuerySource):
         ),
     }
 
-    queries: Annotated[
-        str | None,
-        CommandOption(
-            "Labelled queries, of any source that `vicinal index` takes; ids of ready embeddings may be "
-            "missing. Default: leave one out."
-        ),
-    ] = Field(
+    queries: str | None = Field(
         None,
-        description="Labelled queries, of any source that a re-index takes, or embeddings with labels. "
-        "Without: every labelled item is left out once.",
+        description="Labelled queries, of any source that `vicinal index` or a re-index takes, or embeddings "
+        "with labels. Without: every labelled item is left out once.",
     )
     answers: StrictBool = Field(
         False,
         description="Use what persons said of kept searches (`vicinal review`) in place of queries: of those "
         "drawn, each with the weight of its draw.",
     )
-    target: Annotated[
-        TargetText,
-        CommandOption(
-            "fpir=5% (absent queries answered), fnir=20% (queries that miss all mates), far=0.001 (pairs "
-            "accepted wrongly), frr=10% (rejected wrongly), precision=95%, utility=mean or worst.",
-        ),
-    ] = Field(
+    target: TargetText = Field(
         "fpir=5%",
-        description="`fpir=5%`, `fnir=20%`, `far=0.001`, `frr=10%`, `precision=95%`, `utility=mean` or "
-        "`utility=worst`.",
+        description="`fpir=5%` (absent queries answered), `fnir=20%` (queries that miss all mates), "
+        "`far=0.001` (pairs accepted wrongly), `frr=10%` (rejected wrongly), `precision=95%`, "
+        "`utility=mean` or `utility=worst`.",
     )
     sure: str | None = Field(
         None,

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -78,6 +79,7 @@ class LabelsBeside(Frozen):
 
 def keep_beside(gallery: Path, bundle: str, labels: LabelScatter) -> None:
     """Let calibrations use labels beside the gallery's, in place of any before."""
+    forget_beside(gallery)
     content = labels.to_bytes()
     name = hashlib.sha256(content).hexdigest()
     path = _file_of(gallery, name)
@@ -87,7 +89,9 @@ def keep_beside(gallery: Path, bundle: str, labels: LabelScatter) -> None:
 
 
 def forget_beside(gallery: Path) -> None:
-    """Let calibrations use no labels but the gallery's."""
+    """Let calibrations use no labels but the gallery's, and remove what was kept of others."""
+    with suppress(OSError, ValueError):
+        _file_of(gallery, _kept_beside(gallery).sha256).unlink()
     _beside(gallery).unlink(missing_ok=True)
 
 
@@ -100,15 +104,19 @@ def labels_beside(gallery: Path, bundle: str) -> LabelScatter | None:
     if not _beside(gallery).is_file():
         return None
     try:
-        kept = LabelsBeside.model_validate_json(read_sealed(_beside(gallery)))
+        kept = _kept_beside(gallery)
         if kept.bundle != bundle:
             return None
         return LabelScatter.from_bytes(read_bound(_file_of(gallery, kept.sha256), kept.sha256))
-    except (OSError, BrokenSealError) as error:
+    except (OSError, ValueError) as error:
         raise CalibrationRecordError(
             f"the photos beside gallery '{gallery.name}' are missing or damaged: fit again, or `vicinal fit "
             f"-g {gallery.name} --forget`"
         ) from error
+
+
+def _kept_beside(gallery: Path) -> LabelsBeside:
+    return LabelsBeside.model_validate_json(read_sealed(_beside(gallery)))
 
 
 def _beside(gallery: Path) -> Path:
@@ -156,8 +164,8 @@ class LabelScores:
         rest = np.flatnonzero(~is_whole)
         if len(rest):
             sums, counts = self._sums_of(codes[rest])
-            out = np.searchsorted(rest, pairs), self._view.vectors(gone)
-            lost, n_lost = label_sums(iter([out[::-1]]), len(rest), sums.shape[1])
+            taken = self._view.vectors(gone), np.searchsorted(rest, pairs)
+            lost, n_lost = label_sums(iter([taken]), len(rest), sums.shape[1])
             sums, counts = sums - lost, counts - n_lost
             means = self._metric.projected(sums / np.maximum(counts, 1)[:, None])
             labels = self._metric.labels(means, counts)

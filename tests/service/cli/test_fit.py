@@ -51,15 +51,15 @@ def test_photos_of_the_same_kind_are_laid_beside_and_forgotten(
 ) -> None:
     alone, bundle = metric(run), Gallery(gallery).snapshot().manifest.bundle
     found = json.loads(run("fit", write(tmp_path / "same.parquet", 20, 80), "-g", "shop", "--json").stdout)
-    assert found["is_used"]
     assert found["low"] > 0.04
     # Four of its labels are the gallery's own, which must not judge what they have taught.
-    assert (found["n_labels"], found["n_photos"], found["n_known"]) == (76, 304, 16)
+    assert [found[one] for one in ("n_labels", "n_photos", "n_known", "is_used")] == [76, 304, 16, True]
     assert labels_beside(gallery, bundle).n == 304
     assert labels_beside(gallery, "another bundle") is None
     assert metric(run) != alone
     run("fit", "-g", "shop", "--forget")
     assert metric(run) == alone
+    assert len(list(gallery.glob("calibrations/metrics/*"))) == 2
 
 
 def test_photos_of_another_kind_change_nothing(run: Run, gallery: Path, tmp_path: Path) -> None:
