@@ -320,7 +320,8 @@ class ActivePipelineFile:
         except (OSError, BrokenSealError) as error:
             name = self.path.parent.parent.name
             raise CalibrationRecordError(
-                f"'{self.path}' is damaged, so that nobody knows which pipeline is in force: ",
+                f"'{self.path}' is damaged or of a former form, so that nobody knows which pipeline is in "
+                "force: ",
                 advise(
                     "let the settings choose by {use_settings()}, then calibrate or use a comparison again",
                     gallery=name,
