@@ -367,3 +367,12 @@ def test_no_shipped_module_asserts(package: str) -> None:
 def test_the_check_for_asserts_sees_one() -> None:
     """Negative control."""
     assert asserts_in("def f(x):\n    assert x\n") == [2]
+
+
+@pytest.mark.parametrize("folder", ["service/operations", "service/cli"])
+def test_what_a_command_needs_is_imported_when_it_runs(folder: str) -> None:
+    heavy = {"faiss", "fastapi", "lance", "numpy", "onnxruntime", "PIL", "pyarrow", "torch"}
+    for path, text in sources_of(folder).items():
+        first = [one for one in ast.parse(text).body if isinstance(one, ast.Import | ast.ImportFrom)]
+        names = imported_names("\n".join(map(ast.unparse, first)), "vicinal")
+        assert {name.partition(".")[0] for name in names} & heavy == set(), path

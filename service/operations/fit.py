@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
 from pydantic import Field, StrictBool
 
 from vicinal.service.errors import RequestError
@@ -62,6 +61,8 @@ def run(place: Place, request: FitRequest, progress: Progress) -> Fitted | None:
         RequestError: Nothing is named, or both.
         NoMetricError: The gallery's labels, or those of the photos, tell no metric.
     """
+    import numpy as np
+
     from vicinal.calibration.lda import LabelScatter, NoMetricError, label_sums
     from vicinal.service.measuring.label_folds import LabelFolds
     from vicinal.service.search.label_scores import forget_beside, keep_beside
