@@ -71,7 +71,6 @@ class Vicinal(Engine):
     """
 
     efforts = (0,)
-    index = "auto"
 
     @classmethod
     def build(cls, items: FloatArray, folder: Path) -> None:
@@ -81,7 +80,7 @@ class Vicinal(Engine):
             np.full((n, N_NEIGHBORS), -1, np.int32), np.full((n, N_NEIGHBORS), -np.inf, np.float32)
         )
         bundle = write_bundle(folder / "bundle", items.shape[1])
-        write_gallery(Gallery(folder / "gallery"), items, bundle, graph=lists, index=cls.index)
+        write_gallery(Gallery(folder / "gallery"), items, bundle, graph=lists)
 
     def __init__(self, folder: Path) -> None:
         self._view = GalleryReader(Gallery(folder / "gallery")).view()
@@ -115,18 +114,6 @@ class VicinalNearest(Vicinal):
         found = self._view.nearest(queries, k)
         scores = exact_similarities(queries, self._view.vectors(found))
         return np.take_along_axis(found, np.lexsort((found, -scores), axis=1)[:, :k], axis=1)
-
-
-class VicinalGraph(Vicinal):
-    """The same with `index = graph`."""
-
-    index = "graph"
-
-
-class VicinalGraphNearest(VicinalNearest):
-    """The k nearest by it."""
-
-    builds = "Vicinal, graph"
 
 
 class FaissHnsw(Engine):
@@ -385,8 +372,6 @@ class MilvusLite(Engine):
 ENGINES: dict[str, type[Engine]] = {
     "Vicinal": Vicinal,
     "Vicinal, 10 nearest": VicinalNearest,
-    "Vicinal, graph": VicinalGraph,
-    "Vicinal, graph, 10 nearest": VicinalGraphNearest,
     "Faiss, IVF-PQ re-scored": FaissRefined,
     "Faiss, HNSW": FaissHnsw,
     "hnswlib": Hnswlib,

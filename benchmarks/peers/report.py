@@ -19,6 +19,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from benchmarks.common.record import RESULTS
+from benchmarks.peers.engines import ENGINES
 from benchmarks.peers.vector_search import MARK, able
 
 __all__ = ["Row", "draw_search", "main", "rows"]
@@ -27,7 +28,7 @@ _SEARCH_SIZES = (200_000, 1_000_000)
 _PICTURE = Path(__file__).parents[2] / "docs" / "images" / "peers-search.png"
 _OURS = "Vicinal"
 # They decide by the best hundred, where the others look for ten.
-_DECISIONS = ("Vicinal", "Vicinal, graph")
+_DECISIONS = ("Vicinal",)
 _SAMPLED = "Vicinal, 2,000 queries"
 
 
@@ -53,7 +54,7 @@ class Row:
 def rows() -> Iterator[Row]:
     """All rows of the kept results."""
     for n_items in _SEARCH_SIZES:
-        engines = _result(f"peers_vector_search_{n_items}")["engines"]
+        engines = _engines(n_items)
         for batch in (1, 32):
             costs = {
                 name: _milliseconds(engines[name], batch) for name in able(engines) if name not in _DECISIONS
@@ -72,7 +73,7 @@ def rows() -> Iterator[Row]:
 
 def draw_search(path: Path) -> None:
     """Draw milliseconds a query against recall, of every engine that finds enough, alone and of 32."""
-    engines = _result(f"peers_vector_search_{_SEARCH_SIZES[0]}")["engines"]
+    engines = _engines(_SEARCH_SIZES[0])
     figure = Figure(figsize=(10, 4.2), layout="constrained")
     FigureCanvasAgg(figure)
     for axes, batch in zip(figure.subplots(1, 2, sharey=True), (1, 32), strict=True):
@@ -100,6 +101,12 @@ def main() -> None:
 def _result(name: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
     return found
+
+
+def _engines(n_items: int) -> dict[str, Any]:
+    """Rows of the engines that are still compared."""
+    rows = _result(f"peers_vector_search_{n_items}")["engines"]
+    return {name: row for name, row in rows.items() if name in ENGINES}
 
 
 def _milliseconds(row: dict[str, Any], batch: int) -> float:

@@ -88,7 +88,7 @@ def main() -> None:
     half, quarter = arguments.dim // 2, arguments.dim // 4
     largest = automatic_factories(max(arguments.items, FLAT_LIMIT + 1), arguments.dim)[0]
     lists = int(largest.partition(",")[0].removeprefix("IVF"))
-    specs = ["Flat", "HNSW32", f"IVF1,PQ{half}x4fsr", f"IVF{lists},SQ8"]
+    specs = ["Flat", f"IVF1,PQ{half}x4fsr", f"IVF{lists},SQ8"]
     specs += [f"IVF{lists},PQ{codes}x4fs{kind}" for codes in (quarter, half) for kind in ("", "r")]
     specs += [f"IVF{n},PQ{quarter}x4fsr" for n in (lists // 2, 2 * lists)]
     for spec in specs:

@@ -46,28 +46,19 @@ RECALL, _MEASURED_BY = 0.995, 512
 # Exact re-scoring chooses among as many candidates as hold the same share of the few or the many nearest that
 # are found at all; measured too, up to the most.
 _FEW_NEAREST, _MANY_NEAREST, _MOST_CANDIDATES = 10, 100, 400
-# A graph is followed until as many items were looked at from all sides as its effort says, and at least as
-# many as are asked for; the least of these that holds the same share of the ten nearest is taken.
-_EFFORTS = (16, 20, 24, 32, 40, 48, 64, 80, 112, 160, 224, 320, 448, 640, 896, 1280, 2048)
-# One step of it takes as long as comparing so many codes one after the other, or passing over as many times
-# that. Of more than the most, Faiss looks for the best from one end to the other.
-_CODES_A_STEP, _MOST_EFFORT = 40, 4096
-_BUILD_EFFORT = 80
-GRAPH = "HNSW16,SQ8"
 
 # Whether what this thread works on was shared out to it.
 _shared = threading.local()
 
 _LONGEST_FACTORY = 64
-_MOST_LISTS, _MOST_EDGES = 65_536, 64
+_MOST_LISTS = 65_536
+# Versions that have one are searched on; the next one is made as `auto` says.
+GONE_KINDS = ("graph", "HNSW")
 _CODES = r"SQ(?:4|8|fp16)|PQ(?P<subquantizers>[1-9][0-9]{0,4})(?:x4(?:fsr?)?|x8)?"
-_KINDS = re.compile(
-    rf"auto|graph|HNSW(?P<edges>[2-9]|[1-9][0-9]{{1,3}})(?:,Flat|,SQ8)?|"
-    rf"(?:IVF(?P<lists>[1-9][0-9]{{0,8}}),)?(?:Flat|{_CODES})"
-)
+_KINDS = re.compile(rf"auto|(?:IVF(?P<lists>[1-9][0-9]{{0,8}}),)?(?:Flat|{_CODES})")
 _KINDS_IN_WORDS = (
-    f"auto, graph, Flat, SQ4, SQ8, SQfp16, PQ16 (also x4, x4fs, x8), HNSW2 to HNSW{_MOST_EDGES} (also ,SQ8), "
-    f"or inverted lists before them, such as IVF1024,SQ8, of up to IVF{_MOST_LISTS}; or milvus"
+    "auto, Flat, SQ4, SQ8, SQfp16, PQ16 (also x4, x4fs, x8), or inverted lists before them, such as "
+    f"IVF1024,SQ8, of up to IVF{_MOST_LISTS}; or milvus"
 )
 
 
@@ -110,7 +101,7 @@ class FaissIndex:
     """Nearest neighbors by inner product, over positions 0..n-1; never changed after it was built.
 
     `spec` is its factory string; a search among all items looks into `n_probed` inverted lists, 0 of a kind
-    without lists, or follows a graph with an `effort`, 0 of a kind without one.
+    without lists.
     """
 
     device = "cpu"
@@ -124,8 +115,6 @@ class FaissIndex:
         inner = self._faiss.downcast_index(index)
         self._n_lists: int = getattr(inner, "nlist", 0)
         self.n_probed: int = getattr(inner, "nprobe", 0)
-        self.effort: int = inner.hnsw.efSearch if hasattr(inner, "hnsw") else 0
-        self._codes = self._faiss.downcast_index(inner.storage) if self.effort else index
 
     @property
     def is_exact(self) -> bool:
@@ -134,16 +123,9 @@ class FaissIndex:
 
     @classmethod
     def build(cls, embeddings: FloatArray, factory: str = "auto") -> Self:
-        """Train and fill an index with (n, d) float32, L2-normalized.
-
-        Faiss takes all threads. Since 1.15.1 it links the items of a graph in batches, of which none sees the
-        links of its own batch: any number of threads builds the same graph. An older Faiss does so by one
-        thread; by several it builds another one each time, in which each search is as repeatable.
-        """
+        """Train and fill an index with (n, d) float32, L2-normalized."""
         check_factory(factory, embeddings.shape[1])
-        specs: tuple[str, ...] = (GRAPH if factory == "graph" else factory,)
-        if factory == "auto":
-            specs = automatic_factories(*embeddings.shape)
+        specs = automatic_factories(*embeddings.shape) if factory == "auto" else (factory,)
         return cls(*_built(import_faiss(), embeddings, specs))
 
     @classmethod
@@ -154,9 +136,9 @@ class FaissIndex:
         if not seal.fits(path, whole=True):
             raise DamagedGalleryError(f"index file '{path}' is missing or damaged", path)
         faiss = import_faiss()
-        # Inverted lists are mapped in another way than flat vectors and graphs; all else is read.
+        # Inverted lists are mapped in another way than flat vectors; all else is read.
         flags = faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY if spec.startswith("IVF") else 0
-        flags = faiss.IO_FLAG_MMAP_IFC if spec.startswith(("Flat", "HNSW")) else flags
+        flags = faiss.IO_FLAG_MMAP_IFC if spec == "Flat" else flags
         try:
             return cls(faiss.read_index(str(path), flags), spec, candidates)
         except (MemoryError, RuntimeError) as error:
@@ -170,8 +152,8 @@ class FaissIndex:
 
     @property
     def can_select(self) -> bool:
-        """Tell whether Faiss can restrict this kind of index: flat ones, inverted lists and graphs."""
-        return self.is_exact or self._n_lists > 0 or self.effort > 0
+        """Tell whether Faiss can restrict this kind of index: flat ones and inverted lists."""
+        return self.is_exact or self._n_lists > 0
 
     def n_fetched(self, n: int) -> int:
         """Items to search for, so that the n nearest are among them when all are compared exactly."""
@@ -185,51 +167,36 @@ class FaissIndex:
         selector = None
         if among is not None:
             selector = self._faiss.IDSelectorBitmap(np.packbits(among, bitorder="little"))
-        parameters = self._parameters(n, selector, among)
+        parameters = self._parameters(selector, among)
         blocks = [queries[start : start + _TOGETHER] for start in range(0, len(queries), _TOGETHER)]
 
         def find(block: FloatArray) -> Ints:
             with _one_thread(self._faiss):
-                if parameters is None:
-                    return self._compared(block, n, selector)
-                found = np.asarray(self.as_faiss.search(block, n, params=parameters)[1])
-                if self.effort and (short := np.flatnonzero(found[:, -1] < 0)).size:
-                    # Where those that may be found lie far away, the graph is left before they are reached.
-                    found[short] = self._compared(block[short], n, selector)
-                return found
+                return np.asarray(self.as_faiss.search(block, n, params=parameters)[1])
 
         found = shared_out(find, blocks)
         return np.concatenate(found) if found else np.empty((0, n), np.int64)
 
-    def _parameters(self, n: int, selector: Any, among: Mask | None) -> Any:
-        """Parameters of a search for n items; None where all that may be found are compared."""
+    def _parameters(self, selector: Any, among: Mask | None) -> Any:
+        """Parameters of a search; None where there is nothing to say."""
+        if not self._n_lists:
+            return None if selector is None else self._faiss.SearchParameters(sel=selector)
         # The fewer items may be found, the further away they lie: as many of them are compared as of all.
-        n_all = n_left = self.as_faiss.ntotal
-        if among is not None:
-            n_left = max(1, int(among.sum()))
-        if self._n_lists:
-            n_probed = math.ceil(self.n_probed * n_all / n_left)
-            return self._faiss.SearchParametersIVF(nprobe=min(self._n_lists, n_probed), sel=selector)
-        effort = math.ceil(max(self.effort, n) * n_all / n_left)
-        most = min(_MOST_EFFORT, (n_left + n_all // _CODES_A_STEP) // _CODES_A_STEP)
-        if self.effort and effort <= most:
-            return self._faiss.SearchParametersHNSW(efSearch=effort, sel=selector)
-        return None
-
-    def _compared(self, queries: FloatArray, n: int, selector: Any) -> Ints:
-        """Nearest by the codes of all items that may be found."""
-        parameters = None if selector is None else self._faiss.SearchParameters(sel=selector)
-        return np.asarray(self._codes.search(queries, n, params=parameters)[1])
+        n_left = self.as_faiss.ntotal if among is None else max(1, int(among.sum()))
+        n_probed = math.ceil(self.n_probed * self.as_faiss.ntotal / n_left)
+        return self._faiss.SearchParametersIVF(nprobe=min(self._n_lists, n_probed), sel=selector)
 
 
 def check_factory(factory: str, dim: int) -> None:
     """Refuse an index of no known kind and size unbuilt: Faiss reserves 13 GB for `IVF100000000,Flat`."""
     shown = factory if len(factory) <= _LONGEST_FACTORY else f"{factory[:_LONGEST_FACTORY]}…"
     found = _KINDS.fullmatch(factory) if len(factory) <= _LONGEST_FACTORY else None
+    if factory.startswith(GONE_KINDS):
+        raise GalleryError(f"index '{shown}' is no more: choose auto, or milvus, which keeps a graph")
     if found is None:
         raise GalleryError(f"'{shown}' is no kind of index that can be built: expected {_KINDS_IN_WORDS}")
-    lists, edges, subquantizers = (int(found[name] or 0) for name in ("lists", "edges", "subquantizers"))
-    if lists > _MOST_LISTS or edges > _MOST_EDGES:
+    lists, subquantizers = (int(found[name] or 0) for name in ("lists", "subquantizers"))
+    if lists > _MOST_LISTS:
         raise GalleryError(f"an index '{shown}' would be too large: expected {_KINDS_IN_WORDS}")
     if subquantizers and (subquantizers > dim or dim % subquantizers):
         raise GalleryError(f"an index '{shown}' needs embeddings whose length {subquantizers} divides: {dim}")
@@ -308,8 +275,6 @@ def _built(faiss: Any, embeddings: FloatArray, specs: Sequence[str]) -> tuple[An
                 if lists.nprobe > _MOST_PROBED * lists.nlist and spec != specs[-1]:
                     continue
             index.add(embeddings)
-            if sample is not None and hasattr(index, "hnsw"):
-                _choose_effort(index, sample)
         except RuntimeError as error:
             reason = str(error).strip().splitlines()[-1]
             raise GalleryError(f"Faiss cannot build '{spec}' over {n_items} items: {reason}") from error
@@ -321,8 +286,6 @@ def _trained(faiss: Any, embeddings: FloatArray, spec: str) -> Any:
     """An index without items."""
     index = faiss.index_factory(embeddings.shape[1], spec, faiss.METRIC_INNER_PRODUCT)
     _leave_out_polysemous_codes(faiss, index)
-    if hasattr(index, "hnsw"):
-        index.hnsw.efConstruction = _BUILD_EFFORT
     index.train(_training_sample(faiss, index, embeddings))
     return index
 
@@ -354,19 +317,14 @@ class NearestSample:
 
 def _measured(index: Any, sample: NearestSample) -> Candidates:
     """Numbers of an index's candidates that hold the nearest of some items."""
-    found = _others_found(index, sample, _MOST_CANDIDATES)
+    fetched = index.search(sample.queries, min(index.ntotal, _MOST_CANDIDATES + 1))[1]
+    found = [among[among != row] for row, among in zip(sample.rows, fetched, strict=True)]
     few, many = (
         1 + _covering(np.concatenate([np.isin(*pair).nonzero()[0] for pair in zip(found, near, strict=True)]))
         for near in (sample.few, sample.many)
     )
     # Where there are no hundred others, none is left out.
     return Candidates(few, max(few, many, _MANY_NEAREST))
-
-
-def _others_found(index: Any, sample: NearestSample, n: int) -> list[Ints]:
-    """At most n candidates of each item of a sample, but for itself."""
-    fetched = index.search(sample.queries, min(index.ntotal, n + 1))[1]
-    return [among[among != row] for row, among in zip(sample.rows, fetched, strict=True)]
 
 
 def _choose_probes(faiss: Any, lists: Any, queries: FloatArray, nearest: list[FloatArray]) -> None:
@@ -378,16 +336,6 @@ def _choose_probes(faiss: Any, lists: Any, queries: FloatArray, nearest: list[Fl
         products = centers @ query
         ranks.append((products > products[quantizer.search(near, 1)[1]]).sum(axis=1))
     lists.nprobe = 1 + _covering(np.concatenate(ranks))
-
-
-def _choose_effort(graph: Any, sample: NearestSample) -> None:
-    """Have a graph be followed as far as most of the nearest items lie."""
-    wanted = RECALL * sum(map(len, sample.few))
-    for effort in _EFFORTS:
-        graph.hnsw.efSearch = effort
-        found = _others_found(graph, sample, effort)
-        if sum(np.isin(*pair).sum() for pair in zip(sample.few, found, strict=True)) >= wanted:
-            break
 
 
 def _covering(ranks: Ints) -> int:

@@ -34,7 +34,12 @@ from vicinal.indexer.errors import DamagedGalleryError, GalleryError
 from vicinal.indexer.graph.candidate_source import CandidateSource
 from vicinal.indexer.graph.gpu import IndexDevices
 from vicinal.indexer.graph.neighbor_graph import NeighborGraph
-from vicinal.indexer.graph.vector_index import GRAPH, Candidates, FaissIndex, automatic_factories
+from vicinal.indexer.graph.vector_index import (
+    GONE_KINDS,
+    Candidates,
+    FaissIndex,
+    automatic_factories,
+)
 from vicinal.indexer.item_rules import DEEPEST_METADATA, MOST_METADATA_BYTES, is_deeper, n_bytes
 from vicinal.indexer.storage.files import (
     CheckNotes,
@@ -165,9 +170,8 @@ class SnapshotManifest(DerivedManifest):
     @property
     def index_kind(self) -> str:
         """The kind of index that was chosen by hand, or `auto`."""
-        if self.index in automatic_factories(self.n_items, self.dim):
-            return "auto"
-        return "graph" if self.index == GRAPH else self.index
+        kinds = automatic_factories(self.n_items, self.dim)
+        return "auto" if self.index in kinds or self.index.startswith(GONE_KINDS) else self.index
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,6 @@ def test_what_has_no_room_is_said_with_both_numbers_and_auto_stays_on_the_proces
     ("spec", "expected"),
     [
         ("Flat", 2 * 64 * 1000),
-        ("HNSW16", 2 * 64 * 1000),
         ("IVF4,PQ8x4fs", 2 * 64 * 1000),
         ("IVF4,Flat", (256 + 8) * 1000 + 4 * 4 * 64),
         ("IVF4,SQ8", (64 + 8) * 1000 + 4 * 4 * 64),
@@ -103,7 +102,6 @@ def test_memory_is_what_vectors_ids_and_lists_take(spec: str, expected: int) -> 
         ("IVF4,SQ8", "cuda:1", ["lists on 1"]),
         ("IVF4,PQ4", "auto", ["lists on 0"]),
         ("IVF4,PQ4x4fs", "auto", ["Flat in float16 on 0"]),
-        ("HNSW8", "auto", ["Flat in float16 on 0"]),
         ("SQ8", "auto", ["Flat in float16 on 0"]),
     ],
 )

@@ -33,7 +33,7 @@ def embeddings() -> FloatArray:
 
 @pytest.mark.parametrize("device", ["auto", "cuda:0"])
 @pytest.mark.parametrize(
-    "spec", ["Flat", "auto", "HNSW16", "IVF128,Flat", "IVF128,SQ8", "IVF128,SQfp16", "IVF128,PQ16"]
+    "spec", ["Flat", "auto", "IVF128,Flat", "IVF128,SQ8", "IVF128,SQfp16", "IVF128,PQ16"]
 )
 def test_it_finds_what_the_processor_finds(embeddings: FloatArray, spec: str, device: str) -> None:
     index = FaissIndex.build(embeddings, spec)

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.errors import GalleryError
-from vicinal.indexer.graph import vector_index
 from vicinal.indexer.graph.vector_index import (
     FLAT_LIMIT,
+    Candidates,
     FaissIndex,
     automatic_factories,
     check_factory,
@@ -27,7 +27,7 @@ from vicinal.models.similarity import normalize
 
 DIM = 32
 N_CLUSTERED = 12_000
-FACTORIES = ["Flat", "graph", "IVF8,Flat", "IVF8,SQ8", "IVF8,PQ16x4fs", "IVF8,PQ8x4fsr"]
+FACTORIES = ["Flat", "IVF8,Flat", "IVF8,SQ8", "IVF8,PQ16x4fs", "IVF8,PQ8x4fsr"]
 
 
 def _random(n: int, dim: int = DIM, seed: int = 0) -> FloatArray:
@@ -164,53 +164,15 @@ def test_as_many_candidates_are_fetched_as_hold_the_nearest(
     assert FaissIndex.build(vectors, "Flat").n_fetched(8) == 8
 
 
-@pytest.mark.slow
-def test_graph_is_followed_as_far_as_holds_the_nearest(
-    clustered: tuple[FloatArray, FloatArray],
-) -> None:
-    vectors, queries = clustered
-    near, far = (FaissIndex.build(vectors, kind) for kind in ("graph", "HNSW4,SQ8"))
-    assert near.spec == "HNSW16,SQ8"
-    assert near.effort <= 64 < far.effort
-    assert near.n_fetched(8) <= 20
-    assert 100 <= near.n_fetched(100) < 120
-    nearest = _nearest(queries, vectors, 10)
-    for index in (near, far):
-        assert _recall(index.search(queries, index.n_fetched(10)), nearest) > 0.98
-    assert _recall(near.search(queries, near.n_fetched(100)), _nearest(queries, vectors, 100)) > 0.98
-    # Negative control: with the effort of the other graph.
-    far.effort = near.effort
-    assert _recall(far.search(queries, far.n_fetched(10)), nearest) < 0.97
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(
-    tuple(map(int, faiss.__version__.split(".")[:3])) < (1, 15, 1),
-    reason="before 1.15.1, Faiss links items by several threads in the order in which they come",
-)
-def test_graph_is_the_same_by_any_number_of_threads(embeddings: FloatArray) -> None:
-    rows = np.concatenate([embeddings, _random(2000, seed=3)])
-    linked = []
-    try:
-        for n in (1, 2, 5):
-            faiss.omp_set_num_threads(n)
-            built = FaissIndex.build(rows, "graph").as_faiss
-            linked.append(faiss.vector_to_array(built.hnsw.neighbors).copy())
-    finally:
-        faiss.omp_set_num_threads(1)
-    assert [np.array_equal(one, linked[0]) for one in linked] == [True] * 3
-
-
-@pytest.mark.parametrize("share", [0.5, 0.01])
-def test_graph_is_searched_among_some_items(clustered: tuple[FloatArray, FloatArray], share: float) -> None:
-    vectors, queries = clustered[0], clustered[1][:60]
-    index = FaissIndex.build(vectors, "graph")
-    among = np.random.default_rng(1).random(len(vectors)) < share
-    found = index.search(queries, index.n_fetched(10), among)
-    assert among[found].all()
-    assert _recall(found, np.flatnonzero(among)[_nearest(queries, vectors[among], 10)]) > 0.98
-    alone = np.concatenate([index.search(query[None], index.n_fetched(10), among) for query in queries])
-    assert np.array_equal(alone, found)
+@pytest.mark.parametrize("spec", ["HNSW16", "HNSW16,SQ8"])
+def test_a_graph_of_before_is_searched_on(embeddings: FloatArray, tmp_path: Path, spec: str) -> None:
+    graph = faiss.index_factory(DIM, spec, faiss.METRIC_INNER_PRODUCT)
+    graph.train(embeddings)
+    graph.add(embeddings)
+    opened = _saved(FaissIndex(graph, spec, Candidates(20, 100)), tmp_path / "graph.index")
+    found = opened.search(embeddings[:40], opened.n_fetched(10))
+    assert _recall(found, _nearest(embeddings[:40], embeddings, 10)) > 0.98
+    assert not opened.can_select
 
 
 def test_parts_are_shared_out_in_order_and_errors_come_through() -> None:
@@ -232,14 +194,11 @@ def test_products_are_those_of_the_rows_that_are_named(embeddings: FloatArray, t
 @pytest.mark.parametrize(
     "factory",
     [
-        *("Flat", "SQ8", "PQ8x4fs", "HNSW16", "HNSW16,SQ8", "graph"),
+        *("Flat", "SQ8", "PQ8x4fs"),
         *("IVF16,Flat", "IVF16,SQ8", "IVF16,PQ8x4fs", "IVF16,PQ8x4fsr"),
     ],
 )
-def test_every_kind_finds_the_same_alone_and_in_a_batch(
-    embeddings: FloatArray, factory: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(vector_index, "_CODES_A_STEP", 1)
+def test_every_kind_finds_the_same_alone_and_in_a_batch(embeddings: FloatArray, factory: str) -> None:
     index = FaissIndex.build(embeddings, factory)
     alone = np.concatenate([index.search(query[None], 30) for query in embeddings[:100]])
     for n_queries in (2, 15, 16, 17, 19, 20, 32, 100):
@@ -248,8 +207,8 @@ def test_every_kind_finds_the_same_alone_and_in_a_batch(
 
 REFUSED = [
     *("nonsense", "", "IVF", "IVFx", "IVF0,Flat", "IVF16", "Flat,Flat", " Flat", "Flat\n", "Flat\0"),
-    *("OPQ16,PQ16", "PCA64,Flat", "IDMap,Flat", "IVF16(IVF16,Flat),Flat", "graph,SQ8", "HNSW16,PQ8"),
-    *("IVF65537,Flat", "HNSW65", "HNSW1", "PQ16x12", "PQ16x0", "SQ6x", "PQ0", "IVF\uff11\uff16,Flat"),
+    *("OPQ16,PQ16", "PCA64,Flat", "IDMap,Flat", "IVF16(IVF16,Flat),Flat", "SQ8,Flat"),
+    *("IVF65537,Flat", "PQ16x12", "PQ16x0", "SQ6x", "PQ0", "IVF\uff11\uff16,Flat"),
     *("A" * 100_000, "IVF" + "9" * 100_000 + ",Flat", "(" * 50, "IVF1," * 12 + "Flat"),
 ]
 
@@ -259,9 +218,15 @@ def test_what_is_no_known_kind_of_a_size_is_refused_in_a_sentence(
     factory: str, embeddings: FloatArray
 ) -> None:
     for refuse in (lambda: check_factory(factory, 512), lambda: FaissIndex.build(embeddings[:50], factory)):
-        with pytest.raises(GalleryError, match="expected auto, graph, Flat, ") as caught:
+        with pytest.raises(GalleryError, match="expected auto, Flat, ") as caught:
             refuse()
         assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize("factory", ["graph", "HNSW16", "HNSW16,SQ8"])
+def test_a_graph_is_refused_with_what_to_choose(factory: str) -> None:
+    with pytest.raises(GalleryError, match=f"index '{factory}' is no more: choose auto, or milvus"):
+        check_factory(factory, 512)
 
 
 @pytest.mark.parametrize("factory", ["PQ4", "IVF2,PQ4"])

@@ -120,3 +120,12 @@ def test_snapshot_whose_index_cannot_be_built_does_not_appear(tmp_path: Path) ->
     with pytest.raises(GalleryError, match="nonsense"):
         _write(tmp_path / "3", index="nonsense")
     assert not (tmp_path / "3").exists()
+
+
+@pytest.mark.parametrize(
+    ("index", "kind"), [("Flat", "auto"), ("SQ8", "SQ8"), ("HNSW16,SQ8", "auto"), ("milvus", "milvus")]
+)
+def test_the_next_version_has_the_kind_that_was_chosen_and_is_still_built(
+    snapshot: Snapshot, index: str, kind: str
+) -> None:
+    assert snapshot.manifest.model_copy(update={"index": index}).index_kind == kind

@@ -12,7 +12,6 @@ import pytest
 from tests.stand_in_gpus import stand_in_gpus
 from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.graph import vector_index
 from vicinal.indexer.graph.gpu import IndexDevices
 from vicinal.indexer.jobs.changes import add_items, remove_items
 from vicinal.indexer.reader import GalleryReader
@@ -22,7 +21,7 @@ from vicinal.indexer.views.view import GalleryView
 
 BUNDLE = "0123456789abcdef"
 N, N_ADDED, DIM = 600, 60, 8
-INDEXES = ["Flat", "graph", "IVF4,Flat", "SQ8", "Flat on a GPU", "IVF4,Flat on a GPU"]
+INDEXES = ["Flat", "IVF4,Flat", "SQ8", "Flat on a GPU", "IVF4,Flat on a GPU"]
 Rows = Callable[..., pa.Table]
 Unit = Callable[..., FloatArray]
 
@@ -43,9 +42,7 @@ def changed(
     add_items(reader, rows([f"new {i}" for i in range(N_ADDED)], unit(N_ADDED, seed=1)), bundle=BUNDLE)
     built, added = range(0, N, 5), range(0, N_ADDED, 5)
     remove_items(reader, [*(str(i) for i in built), *(f"new {i}" for i in added)])
-    with stand_in_gpus([2**30]) as gpus, pytest.MonkeyPatch.context() as patch:
-        # So few codes would be compared one by one in place of following a graph.
-        patch.setattr(vector_index, "_CODES_A_STEP", 1)
+    with stand_in_gpus([2**30]) as gpus:
         view = GalleryReader(Gallery(gallery.path), IndexDevices("cuda" if gpu else "cpu")).view()
         view.nearest(unit(1), 1)
         assert bool(gpus.batches) == bool(gpu)

@@ -61,7 +61,7 @@ def test_a_bucket_of_photos_is_indexed_searched_and_added_to(
         assert "Added 1 item, replaced 0, skipped 0, unchanged 6; gallery shop holds 7" in added
         assert f"'s3://{bucket}/none' cannot be listed" in fail("index", f"s3://{bucket}/none", "-g", "other")
         # From the stored images, with another index; and with another bundle they are read from the bucket.
-        run("index", "-g", "shop", "--index", "HNSW8")
+        run("index", "-g", "shop", "--index", "SQ8")
         assert best(run, tmp_path / "query.png")["label"] == "milk"
 
 
