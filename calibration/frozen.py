@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict, model_validator
 
 
 class Frozen(BaseModel):
     """A model that does not change, and refuses keys that it does not know."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+    # Keys that records of former releases have, and that nothing looks at any more.
+    former_keys: ClassVar[tuple[str, ...]] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_former(cls, fields: Any) -> Any:
+        if cls.former_keys and isinstance(fields, Mapping):
+            return {key: value for key, value in fields.items() if key not in cls.former_keys}
+        return fields

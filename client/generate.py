@@ -102,9 +102,8 @@ BASES = {
 # Members of large records, and what is said for people.
 UNTYPED = {
     "CalibrationRecord": {
-        *("format_version", "pipeline", "n_negative_pairs", "n_positive_pairs", "n_labels_without_mate"),
-        *("seed", "evidence", "gallery", "gallery_id", "scores_sha256", "curves_sha256"),
-        "points_sha256",
+        *("format_version", "pipeline", "seed", "evidence", "gallery", "gallery_id"),
+        *("scores_sha256", "curves_sha256", "points_sha256"),
     },
     "CompactionState": {"done", "total"},
     "Comparison": {"format_version", "request", "target", "items", "optimism", "conditions", "decision"},

@@ -100,8 +100,6 @@ def calibrate(path: Path, n_queries: int, target: str) -> dict:
         "threshold": record.threshold,
         "rates": record.rates.model_dump(),
         "opis": {space: one.model_dump() for space, one in record.evidence.opis.items()},
-        "n_negative_pairs": record.n_negative_pairs,
-        "n_positive_pairs": record.n_positive_pairs,
         "peak_resident_mebibytes": round(peak.highest / 2**20, 1),
         "mebibytes_before": round(peak.before / 2**20, 1),
         "wall_seconds": round(time.perf_counter() - started, 1),

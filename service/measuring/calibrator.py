@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-import numpy as np
-
 from vicinal.calibration import Target, choose_threshold
 from vicinal.calibration.arrays import Ints, Mask
 from vicinal.indexer.gallery import Gallery
@@ -267,12 +265,9 @@ class Calibrator:
             bundle=manifest.bundle,
             version=manifest.version,
             n_items=manifest.n_items,
-            n_negative_pairs=trials.n_non_mates,
-            n_positive_pairs=len(trials.mate_scores),
             n_with_mate=len(trials.best_mate_scores),
             n_without_mate=len(trials.best_scores_without_mate),
             n_labels=len(set(queries.labels)),
-            n_labels_without_mate=len(np.unique(measured.codes_without)),
             seed=self.seed,
             warnings=tuple(self._warnings(queries, measured, evidence.near_duplicates)),
         )

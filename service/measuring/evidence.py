@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from vicinal.calibration import (
     LabelCounts,
@@ -47,8 +47,6 @@ _CHANCE_SPREADS = 3.0
 _LEAST_WORSE = 0.05
 # Share of the strangers that may be unsure.
 _MOST_UNSURE = 0.1
-# Largest distance of a space: scores of embeddings are 1 - d / 2, final ones 1 - d.
-_DISTANCES = {"initial": 2.0, "refined": 2.0, "final": 1.0}
 
 
 class RateEvidence(Frozen):
@@ -78,20 +76,18 @@ class VisitEvidence(Frozen):
     Attributes:
         by: Metadata column that names the visit, or `auto` where visits were looked for.
         n_visits: Visits of the gallery; an item alone is one of its own.
-        n_alone: Items that are a visit of their own.
         joined: By the kind of evidence, items that it joins to another: `copies`, `times` and `series`.
-        are_told: Whether it is known which items were taken together, and not only of some.
         threshold_together: The threshold that the target would have got with all photos together; None if
             none holds it, or where that was not looked at.
         promised: The rates that would have been promised for it. Also `hit_rate_1`.
         shown: The rates that it shows with visits kept apart; the difference is the optimism of mixing them.
     """
 
+    former_keys = ("n_alone", "are_told")
+
     by: str
     n_visits: int
-    n_alone: int
     joined: dict[str, int] = Field(default_factory=dict)
-    are_told: bool
     threshold_together: float | None = None
     promised: dict[str, float] = Field(default_factory=dict)
     shown: dict[str, float] = Field(default_factory=dict)
@@ -251,23 +247,18 @@ class OpisEvidence(Frozen):
         floor: Mean OPIS of equal classes on the same pairs (see `pair_opis_floor`); None where it cannot be
             told.
         floor_spread: Standard deviation of that.
-        epsilon_floor: The same of epsilon-OPIS.
-        epsilon_floor_spread: Standard deviation of that.
-        distance_range: Distances that 1 % and 10 % of the negative pairs stay below: L2 distances of
-            embeddings, 1 - score of final scores.
+        epsilon_floor: Mean epsilon-OPIS of equal classes.
         n_classes: Classes with positive and negative pairs.
-        n_left_out: Classes without positive pairs, which have no utility.
     """
+
+    former_keys = ("epsilon_floor_spread", "distance_range", "n_left_out")
 
     opis: float
     epsilon_opis: float
     floor: float | None
     floor_spread: float | None
     epsilon_floor: float | None
-    epsilon_floor_spread: float | None
-    distance_range: tuple[float, float]
     n_classes: int
-    n_left_out: int
 
     @property
     def is_real(self) -> bool | None:
@@ -278,11 +269,12 @@ class OpisEvidence(Frozen):
 
 
 class ClassEvidence(Frozen):
-    """Utility of one class over the calibration range: its mean and its lowest, in [0, 1]."""
+    """Mean utility of one class over the calibration range, in [0, 1]."""
+
+    former_keys = ("lowest_utility",)
 
     label: str
     mean_utility: float
-    lowest_utility: float
 
 
 @dataclass(frozen=True)
@@ -291,9 +283,6 @@ class SpaceOpis:
 
     utilities: ClassUtilities
     evidence: OpisEvidence
-
-
-_FORMER = ("margins", "near_fpir", "far_fpir", "predictions", "larger_galleries", "group_forms", "reranks")
 
 
 class Evidence(Frozen):
@@ -322,6 +311,11 @@ class Evidence(Frozen):
         metric: The gallery's own metric beside the best photo's score; None where that was not tried.
     """
 
+    former_keys = (
+        *("margins", "near_fpir", "far_fpir", "predictions"),
+        *("larger_galleries", "group_forms", "reranks"),
+    )
+
     rates: dict[str, RateEvidence]
     absent: float | None = None
     opis: dict[str, OpisEvidence] = Field(default_factory=dict)
@@ -335,14 +329,6 @@ class Evidence(Frozen):
     searches: SearchEvidence | None = None
     top_scores: TopScoreCounts = Field(description="Counts only: no score can be read from them.")
     metric: MetricTrial | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_former(cls, fields: Any) -> Any:
-        """Earlier records advise margins, foresee growth, and count by kinds of labels and by re-ranking."""
-        if isinstance(fields, Mapping):
-            return {key: value for key, value in fields.items() if key not in _FORMER}
-        return fields
 
 
 def gather_evidence(
@@ -396,9 +382,7 @@ def visit_evidence(
     return VisitEvidence(
         by=visits.by,
         n_visits=visits.n,
-        n_alone=sum(name is None for name in visits.names),
         joined=dict(visits.joined),
-        are_told=visits.are_told,
         threshold_together=threshold,
         promised=_rates(together, threshold) if together else {},
         shown=_rates(apart, threshold) if together else {},
@@ -582,11 +566,7 @@ def _worst_classes(found: SpaceOpis) -> tuple[ClassEvidence, ...]:
     worst = utilities.worst(_N_WORST)
     worse = max(_LEAST_WORSE, _CHANCE_SPREADS * float(np.sqrt(floor)))
     return tuple(
-        ClassEvidence(
-            label=str(utilities.labels[row]),
-            mean_utility=float(means[row]),
-            lowest_utility=float(utilities.utilities[row].min()),
-        )
+        ClassEvidence(label=str(utilities.labels[row]), mean_utility=float(means[row]))
         for row in worst[means[worst] < means.mean() - worse]
     )
 
@@ -605,17 +585,12 @@ def _measure_space(measured: Measurement, space: str, mates: MatePairs) -> Space
     low = trials.low_pairs
     if low is None or utilities.thresholds[-1] >= low.ceiling:
         floor = pair_opis_floor(utilities, trials, images)
-    loose, strict = utilities.threshold_range
-    largest = _DISTANCES[space]
     evidence = OpisEvidence(
         opis=utilities.opis,
         epsilon_opis=utilities.epsilon_opis,
         floor=floor and floor.opis,
         floor_spread=floor and floor.opis_spread,
         epsilon_floor=floor and floor.epsilon_opis,
-        epsilon_floor_spread=floor and floor.epsilon_opis_spread,
-        distance_range=(largest * (1.0 - strict), largest * (1.0 - loose)),
         n_classes=len(utilities.labels),
-        n_left_out=len(utilities.left_out),
     )
     return SpaceOpis(utilities, evidence)

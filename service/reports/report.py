@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import suppress
 from datetime import datetime
 
-import numpy as np
 from pydantic import BaseModel, Field
 
 from vicinal.service.errors import CalibrationRecordError
@@ -17,13 +16,11 @@ from vicinal.service.measuring.records.record import (
     CalibrationRecord,
     CalibrationSource,
     Rates,
-    StoredScores,
 )
 from vicinal.service.measuring.records.store import ActivationEvent
 from vicinal.service.reports.promise import tried_promise
 from vicinal.service.search.answers import CalibrationState
 
-_N_THRESHOLDS = 200
 # Sentences of a promise before this one state what to expect.
 _BASIS = "This rests on "
 
@@ -82,12 +79,7 @@ class ReportBody(CalibrationStateBody):
     basis: str = Field(description="What that rests on; empty where nothing is expected.")
     drift: DriftState
     details: CalibrationCurves | None = Field(
-        description="Curves, histograms, utilities of all classes and the worst examples; null where "
-        "none are kept."
-    )
-    curve: dict[str, list[float | None]] = Field(
-        description="Rates over thresholds, from the stored scores; empty where there are none. Null where a "
-        "rate was not measured, or its scores were not kept."
+        description="Histograms, utilities of all classes and the worst examples; null where none are kept."
     )
 
 
@@ -146,7 +138,7 @@ def say_promise(matcher: Matcher) -> tuple[str, ...]:
 
 def report_record(matcher: Matcher, record: CalibrationRecord, drift: DriftState) -> ReportBody:
     """All that is known of a record."""
-    bundle, scores = matcher.embedder.bundle.manifest, matcher.calibrations.scores(record)
+    bundle = matcher.embedder.bundle.manifest
     described = describe_record(matcher, record)
     said = tried_promise(record, described.last_check, bundle.noun, described.broken)
     bases = (place for place, sentence in enumerate(said) if sentence.startswith(_BASIS))
@@ -157,14 +149,4 @@ def report_record(matcher: Matcher, record: CalibrationRecord, drift: DriftState
         basis=" ".join(said[n_first:]),
         drift=drift,
         details=matcher.calibrations.curves(record),
-        curve={} if scores is None else _curve(scores, record),
     )
-
-
-def _curve(scores: StoredScores, record: CalibrationRecord) -> dict[str, list[float | None]]:
-    """Rates at evenly spaced thresholds and at the record's own."""
-    grid = np.union1d(np.linspace(0.0, 1.0, _N_THRESHOLDS + 1), [record.threshold])
-    return {
-        name: [None if np.isnan(one) else float(one) for one in values]
-        for name, values in vars(scores.curve(grid)).items()
-    }

@@ -33,8 +33,6 @@ def test_what_mixing_visits_would_promise_stands_beside_what_it_shows() -> None:
     found = VisitEvidence(
         by="visit",
         n_visits=20,
-        n_alone=0,
-        are_told=True,
         threshold_together=0.5,
         promised={"hit_rate_1": 1.0, "fnir": 0.1},
         shown={"hit_rate_1": 0.7, "fnir": 0.4},

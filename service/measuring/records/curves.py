@@ -1,11 +1,8 @@
-"""Curves of a calibration: rates, histograms, utilities and examples, for whoever draws or reads them.
+"""Curves of a calibration: histograms, utilities and examples, for whoever draws or reads them.
 
 Kept beside the record as `<id>.evidence.json.gz`, compressed JSON of this form (version 1):
 
     {"format_version": 1,
-     "curves":     {"thresholds": [t, ...],                rising, up to 201; 0 to 1
-                    "far": [...], "frr": [...], "fpir": [...], "fnir": [...]},
-                                                           rate at each threshold; [] if not measured
      "histograms": {"edges": [e, ...],                     51 edges of 50 even bins of [0, 1]
                     "mates": [...], "non_mates": [...],    pairs in each bin, by their final score
                     "best_mates": [...],                   queries with a mate, by their best score with one
@@ -22,7 +19,7 @@ Kept beside the record as `<id>.evidence.json.gz`, compressed JSON of this form 
     example: {"query": id or null, "item": id, "query_label": "...", "item_label": "..." or null, "score": s}
 
 In leave-one-out a query is an item of the gallery, and its id is that item's. Of two items that are false
-accepts of each other one example is kept. Curves reach from the lowest to the highest listed score.
+accepts of each other one example is kept. Former releases also kept curves of rates, which `.points` has.
 """
 
 from __future__ import annotations
@@ -32,7 +29,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from vicinal.calibration import Trials, operating_curve
+from vicinal.calibration import Trials
 from vicinal.calibration.arrays import Floats, Ints
 from vicinal.calibration.consistency.opis import ClassUtilities
 from vicinal.calibration.frozen import Frozen
@@ -42,18 +39,7 @@ from vicinal.service.measuring.measurement import Measurement
 from vicinal.service.measuring.queries import LabelledQueries
 
 _N_BINS = 50
-_N_CURVE = 201
 _MOST_EXAMPLES = 20
-
-
-class Curves(Frozen):
-    """Rates over the threshold; see the module."""
-
-    thresholds: list[float]
-    far: list[float]
-    frr: list[float]
-    fpir: list[float]
-    fnir: list[float]
 
 
 class Histograms(Frozen):
@@ -87,8 +73,9 @@ class Example(Frozen):
 class CalibrationCurves(Frozen):
     """All of them; see the module."""
 
+    former_keys = ("curves",)
+
     format_version: int = 1
-    curves: Curves
     histograms: Histograms
     utilities: dict[str, Utilities]
     false_accepts: list[Example]
@@ -115,29 +102,11 @@ def gather_curves(
     """Curves of what was measured."""
     accepts, rejects = _false_accepts(measured, threshold), _false_rejects(measured, threshold)
     return CalibrationCurves(
-        curves=_curves(measured.trials),
         histograms=_histograms(measured.trials),
         utilities={space: _utilities(space, one.utilities) for space, one in opis.items()},
         false_accepts=list(_examples(snapshot, queries, *accepts)),
         false_rejects=list(_examples(snapshot, queries, *rejects)),
     )
-
-
-def _curves(trials: Trials) -> Curves:
-    shares = np.linspace(0.0, 1.0, _N_CURVE // 4 + 1)
-    scores = (
-        trials.mate_scores,
-        trials.rising_non_mates,
-        trials.best_mate_scores,
-        trials.best_scores_without_mate,
-    )
-    # Quantiles of each kind, so that every curve has points where it moves.
-    at = np.unique(np.concatenate([np.quantile(one, shares) for one in scores if len(one)]))
-    at = at[np.linspace(0, len(at) - 1, min(len(at), _N_CURVE)).astype(int)]
-    curve = operating_curve(trials, at)
-    rates = {name: getattr(curve, name) for name in ("far", "frr", "fpir", "fnir")}
-    told = {name: [] if np.isnan(one).any() else np.round(one, 6).tolist() for name, one in rates.items()}
-    return Curves(thresholds=curve.thresholds.tolist(), **told)
 
 
 def _histograms(trials: Trials) -> Histograms:

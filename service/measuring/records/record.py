@@ -20,7 +20,6 @@ import numpy as np
 from vicinal.calibration import (
     CalibrationError,
     LabelCounts,
-    OperatingCurve,
     RateInterval,
     Target,
     TrialLabels,
@@ -30,7 +29,6 @@ from vicinal.calibration import (
 from vicinal.calibration.arrays import AnyArray, Codes, Floats, Ints, Mask, Objects
 from vicinal.calibration.frozen import Frozen
 from vicinal.calibration.rates.label_counts import RateName
-from vicinal.calibration.trials import rate_at_or_above
 from vicinal.service.errors import CalibrationRecordError
 from vicinal.service.measuring.evidence import Apart, Evidence
 from vicinal.service.search.pipeline import Pipeline
@@ -68,12 +66,9 @@ class CalibrationRecord(Frozen):
         bundle: Fingerprint of the bundle.
         version: Gallery version that was searched.
         n_items: Its size; FPIR grows with the gallery.
-        n_negative_pairs: Pairs of different labels that were scored.
-        n_positive_pairs: Pairs of one label.
         n_with_mate: Queries with a mate.
         n_without_mate: Queries without; in leave-one-out each query again, with its label taken out.
         n_labels: Labels among the queries.
-        n_labels_without_mate: Labels among the queries without a mate: what FPIR really rests on.
         warnings: What could make the rates too good.
         evidence: Intervals; None when set by hand, and in records of format 1.
         gallery_id: Its identity, which it keeps under another name; None before the record is kept.
@@ -82,6 +77,8 @@ class CalibrationRecord(Frozen):
         points_sha256: Checksum of the stored points; None where there are none.
         format_version: 1 for records that know no evidence, which can still be read; 2 for those of today.
     """
+
+    former_keys = ("n_negative_pairs", "n_positive_pairs", "n_labels_without_mate")
 
     format_version: Literal[1, 2] = 1
     id: str
@@ -94,12 +91,9 @@ class CalibrationRecord(Frozen):
     bundle: str
     version: int
     n_items: int
-    n_negative_pairs: int = 0
-    n_positive_pairs: int = 0
     n_with_mate: int = 0
     n_without_mate: int = 0
     n_labels: int = 0
-    n_labels_without_mate: int = 0
     seed: int = 0
     warnings: tuple[str, ...] = ()
     evidence: Evidence | None = None
@@ -293,11 +287,6 @@ class StoredScores(StoredArrays):
         chosen = None if self.apart is None else self.apart.choose(trials, target, threshold, starting)
         return threshold if chosen is None else chosen.threshold
 
-    def curve(self, thresholds: Floats) -> OperatingCurve:
-        """Rates over (n,) rising thresholds; NaN without trials, or where too few scores were kept."""
-        rates = {rate: self._rates(rate, thresholds) for rate in _TRIALS if rate != "precision"}
-        return OperatingCurve(thresholds=thresholds, **rates)
-
     def _arrays(self) -> dict[str, Any]:
         kept = {
             f"{rate}_{name}": value for rate, one in self.trials.items() for name, value in vars(one).items()
@@ -314,15 +303,6 @@ class StoredScores(StoredArrays):
         labels = np.array(json.loads(arrays["names"].tobytes()), dtype=object)
         apart = Apart(arrays["apart_best"], arrays["apart_strangers"]) if "apart_best" in arrays else None
         return cls(labels, arrays["top_scores"], kept, apart)
-
-    def _rates(self, rate: RateName, thresholds: Floats) -> Floats:
-        kept = self.trials[rate]
-        reached = rate_at_or_above(kept.scores, thresholds, kept.weights) * len(kept.scores)
-        n_events = len(kept.scores) - reached if rate in _REJECTIONS else reached
-        if not kept.n:
-            return np.full(len(thresholds), np.nan)
-        is_exact = np.array([self.covers(rate, float(one)) for one in thresholds], dtype=bool)
-        return np.where(is_exact, n_events / kept.n, np.nan)
 
     def _as_trials(self) -> Trials:
         scores: dict[str, Any] = {}

@@ -111,7 +111,7 @@ def test_pairs_beyond_the_candidates_count_too(write_gallery: WriteGallery, allo
     snapshot = write_gallery(embeddings, labels)
     queries = LabelledQueries.leave_one_out(snapshot)
     record = Calibrator(snapshot, CONTEXTUAL).measure(queries, Target(rate="far", value=allowed)).record
-    assert record.n_negative_pairs == 240 * 235
+    assert record.evidence.rates["far"].n_trials == 240 * 235
     # Pairs beyond the candidates are scored in float32, so that a few at the threshold may tip over.
     assert record.rates.far == pytest.approx(slow_far(snapshot, labels, record.threshold), abs=1e-4)
     assert record.rates.far == pytest.approx(allowed, abs=1e-4)
@@ -133,8 +133,8 @@ def test_queries_from_outside_with_and_without_mates(write_gallery: WriteGallery
     absent_best = scored.scores[20:, 0]
     assert (record.source, record.n_with_mate, record.n_without_mate) == ("queries", 20, 40)
     assert record.rates.fpir == pytest.approx(np.mean(absent_best >= record.threshold))
-    assert record.n_positive_pairs == 20 * 5
-    assert record.n_negative_pairs == 60 * 120 - 20 * 5
+    assert record.evidence.rates["frr"].n_trials == 20 * 5
+    assert record.evidence.rates["far"].n_trials == 60 * 120 - 20 * 5
 
 
 @pytest.mark.slow

@@ -70,7 +70,7 @@ def test_rates_are_those_of_searching_for_every_item(
         negative += [score for other, score in ranked if other >= 0 and LABELS[other] != LABELS[item]]
         best.append(max(score for other, score in ranked if other >= 0 and LABELS[other] == LABELS[item]))
     record = found.record
-    assert record.n_negative_pairs == len(negative)
+    assert record.evidence.rates["far"].n_trials == len(negative)
     assert record.rates.far == pytest.approx(np.mean(np.array(negative) >= record.threshold), abs=1e-9)
     assert record.rates.fnir == pytest.approx(np.mean(np.array(best) < record.threshold), abs=1e-9)
 
