@@ -80,6 +80,10 @@ class GalleryState:
 
     name: str
     problem: Annotated[str | None, Field(description="Why not; null when it can.")] = None
+    lacks_engine: Annotated[
+        bool,
+        Field(description="Whether that lies with Milvus, for which no replica is taken out of service."),
+    ] = False
     bundle: Annotated[
         str | None,
         Field(description="Fingerprint of the bundle that it is searched with; null when it cannot be."),
@@ -417,6 +421,7 @@ class OpenGalleries:
         return self.bundles.engine.look() or (lacks if snapshot.lacks_table else None)
 
     def _state(self, name: str) -> GalleryState:
+        lacks_engine = False
         try:
             matcher = self.matcher(name)
             # A gallery that lacks what `auto` stands for answers no search that asks for nothing else.
@@ -425,10 +430,11 @@ class OpenGalleries:
             threshold = matcher.thresholds.in_force(chosen.pipeline)
             # Without searches nobody else would find out that it answers again.
             problem = self._engine_problem(matcher.snapshot)
+            lacks_engine = problem is not None
         except UNREADABLE as error:
-            problem = str(error)
+            problem, lacks_engine = str(error), isinstance(error, EngineError)
         if problem is not None:
-            return GalleryState(name, problem=problem, files=self.integrity.state(name))
+            return GalleryState(name, problem, lacks_engine, files=self.integrity.state(name))
         return GalleryState(
             name,
             bundle=matcher.snapshot.manifest.bundle,

@@ -62,8 +62,9 @@ class ReadinessBody(Body):
     )
     degraded: list[str] = Field(
         description="What is slower than it could be, waits or is refused, and why: indexes or networks that "
-        "are on the processor in the place of a GPU, jobs whose store is held or damaged, keys whose file is,"
-        " searches that cannot be kept, a replica that is behind its home. Empty where nothing is."
+        "are on the processor in the place of a GPU, galleries that wait for Milvus, jobs whose store is "
+        "held or damaged, keys whose file is, searches that cannot be kept, a replica that is behind its "
+        "home. Empty where nothing is."
     )
     other_bundles: list[str] = Field(
         description="Fingerprints of bundles that are open for galleries of another bundle."
@@ -98,7 +99,8 @@ def readyz(
         ),
     ] = "all",
 ) -> ReadinessBody:
-    """Tell whether searches can be answered: 503 when a gallery cannot be searched, with the reasons.
+    """Tell whether searches can be answered: 503 when a gallery cannot be searched, with the reasons; not
+    where only its engine is away, which no other replica has either.
 
     Where API keys are asked for, galleries are named to those who send one that is for all of them.
     """
@@ -177,10 +179,12 @@ def _readiness(state: State, *, needs_all: bool, sees_names: bool) -> ReadinessB
     home = None if state.mirror is None else home_state(state.mirror, state.link)
     own, others = state.galleries.bundles.own_if_open, state.galleries.bundles.others
     embedders = [one.embedder for one in (own, *others) if one is not None]
-    n, reasons = len(states), [one.problem for one in states if one.problem]
+    n, reasons = len(states), [one.problem for one in states if one.problem and not one.lacks_engine]
+    waiting = [f"gallery '{one.name}': {one.problem}" for one in states if one.lacks_engine]
     is_ready = not reasons or (not needs_all and len(reasons) < n)
     if not sees_names:
         states, reasons = [], reasons and [f"{len(reasons)} of {n} galleries cannot be searched"]
+        waiting = waiting and [f"{len(waiting)} of {n} galleries wait for their engine"]
     return ReadinessBody(
         ready=is_ready,
         reasons=reasons,
@@ -192,7 +196,7 @@ def _readiness(state: State, *, needs_all: bool, sees_names: bool) -> ReadinessB
             ", ".join(state.galleries.index_devices.used), None if own is None else own.embedder.runs_on
         ),
         degraded=[
-            *filter(None, [state.galleries.bundles.engine.problem]),
+            *waiting,
             *state.galleries.index_devices.problems,
             *(one.problem for one in embedders if one.problem is not None),
             *filter(None, [jobs, keys, home and home.problem]),

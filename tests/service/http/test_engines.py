@@ -82,8 +82,8 @@ def test_a_gallery_whose_engine_is_away_says_so_while_others_go_on(
         assert answer.json()["type"] == "urn:vicinal:problem:engine-away"
         assert found(search(client, "shoes", query)) == before
     told = client.get("/readyz")
-    assert (told.status_code, client.get("/readyz?galleries=any").status_code) == (503, 200)
-    assert told.json()["reasons"] == [str(AWAY)]
+    assert (told.status_code, client.get("/readyz?galleries=any").status_code) == (200, 200)
+    assert (told.json()["reasons"], told.json()["degraded"]) == ([], [f"gallery 'boots': {AWAY}"])
     problems = {one["name"]: one["problem"] is None for one in told.json()["galleries"]}
     assert problems == {"boots": False, "shoes": True}
     assert metric(client, "vicinal_engine_up") == 0.0
@@ -92,6 +92,19 @@ def test_a_gallery_whose_engine_is_away_says_so_while_others_go_on(
     # Without a search that finds out.
     assert client.get("/readyz").status_code == 200
     assert (found(search(client, "boots", query)), metric(client, "vicinal_engine_up")) == (before, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("damaged", "status"), [((), 200), (("shoes",), 503), (("boots",), 503), (("shoes", "boots"), 503)]
+)
+def test_a_replica_is_ready_without_its_engine_and_not_without_its_files(
+    client: TestClient, found_by: ExactEngine, settings: Settings, damaged: tuple[str, ...], status: int
+) -> None:
+    found_by.away = AWAY
+    for name in damaged:
+        (settings.galleries_path / name / "active.json").write_text("{}")
+    told = client.get("/readyz")
+    assert (told.status_code, len(told.json()["reasons"])) == (status, len(damaged))
 
 
 def test_a_table_that_its_engine_lost_is_made_again_while_the_gallery_says_so(

@@ -65,6 +65,7 @@ def test_ready_names_bundle_provider_and_galleries(client: TestClient, tiny_bund
             {
                 "name": "shoes",
                 "problem": None,
+                "lacks_engine": False,
                 "bundle": tiny_bundle.fingerprint,
                 "pipeline": Pipeline().key,
                 "pipeline_source": "settings",
