@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -23,8 +24,9 @@ _PATIENCE = 60.0
 _MOST_ROWS = 20_000
 _SECONDS_BETWEEN_PROOFS = 60.0
 MOST_TRIES = 100
-# Of the moment of the last look, as it is written.
+# Of a moment, as it is written: first that of the last look, then that of a question without an answer yet.
 _WIDTH = 24
+_LOOKED, ASKED = 0, 1
 
 
 class Lag(Frozen):
@@ -49,10 +51,18 @@ class Follower:
 
     def lag(self) -> Lag:
         """Delay of the folder behind the home, by when any process last read the log to its end."""
-        seconds = None
+        return Lag(seconds=self._seconds_since(_LOOKED), number=self.ledger.applied())
+
+    def unanswered(self) -> float:
+        """Seconds for which a process that looks at the home has had no answer."""
+        return self._seconds_since(ASKED) or 0.0
+
+    def _seconds_since(self, which: int) -> float | None:
         with suppress(OSError, ValueError):
-            seconds = time.monotonic() - float(self._looked.read_text())
-        return Lag(seconds=None if seconds is None or seconds < 0 else seconds, number=self.ledger.applied())
+            moment = self._looked.read_text()[which * _WIDTH :][:_WIDTH]
+            seconds = time.monotonic() - float(moment)
+            return seconds if seconds >= 0 else None
+        return None
 
     def catch_up(self) -> None:
         """Take all entries that are new."""
@@ -76,14 +86,14 @@ class Follower:
                     break
                 except NotFetchedError:
                     continue
-        self._note_look()
+        self._note(_LOOKED, time.monotonic())
 
-    def _note_look(self) -> None:
+    def _note(self, which: int, moment: float) -> None:
         # In place: threads and processes look at the same time, and none has to lock the others out.
         with storing(f"'{self._looked}'"):
             descriptor = os.open(self._looked, os.O_WRONLY | os.O_CREAT, 0o600)
             try:
-                os.pwrite(descriptor, f"{time.monotonic():{_WIDTH}.6f}".encode(), 0)
+                os.pwrite(descriptor, f"{moment:{_WIDTH}.6f}".encode(), which * _WIDTH)
             finally:
                 os.close(descriptor)
 
@@ -92,6 +102,7 @@ class Follower:
         applied = self.ledger.applied()
         entry = self.log.read(applied + 1)
         now = time.monotonic()
+        self._note(ASKED, math.inf)
         if jumps or entry is not None or now - self.proven > _SECONDS_BETWEEN_PROOFS:
             checkpoint = None
             if jumps or not self.log.is_there(applied):

@@ -4,7 +4,8 @@
 <data_dir>/mirror/ledger.sqlite   what the home holds, and what of it lies here
 <data_dir>/mirror/objects/        what was fetched and is about to be laid
 <data_dir>/mirror/away            why the last look at the log failed, if it did
-<data_dir>/mirror/looked          when the log was last read to its end, on the clock since this machine began
+<data_dir>/mirror/looked          when the log was last read to its end, and since when it is asked without an
+                                  answer, on the clock since this machine began
 
 A small file is written to the home before it is seen here. A gallery's table is changed here, by who holds
 the gallery's lease, and brought up with the pointer to it.
@@ -13,6 +14,7 @@ the gallery's lease, and brought up with the pointer to it.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -24,7 +26,7 @@ from vicinal.calibration.frozen import Frozen
 from vicinal.indexer.errors import HomeError, OvertakenError, StorageError
 from vicinal.indexer.storage.disk import files_below, hold_file, make_folder, replace_file, storing
 from vicinal.indexer.storage.home import places
-from vicinal.indexer.storage.home.follower import MOST_TRIES, Follower
+from vicinal.indexer.storage.home.follower import ASKED, MOST_TRIES, Follower
 from vicinal.indexer.storage.home.leases import Leases
 from vicinal.indexer.storage.home.ledger import identity_of_file
 from vicinal.indexer.storage.home.log import ENTRIES_BETWEEN_CHECKPOINTS, LINK, sha256_of
@@ -36,6 +38,7 @@ logger = logging.getLogger(__name__)
 _SECONDS_BETWEEN_OWN = 10.0
 # Who follows the home finds it away, or back, that often, however long a call takes.
 _AWAY_SECONDS = 15.0
+_MOST_UNANSWERED_SECONDS = 3.0
 
 
 class HomeContents(Frozen):
@@ -99,8 +102,10 @@ class Mirror(Follower):
     def pull(self, *, brings_own: bool = False) -> int:
         """Bring what is new in the home here, own counts there at times or now; number of its last entry."""
         try:
+            self._note(ASKED, time.monotonic())
             self.catch_up()
         except HomeError as error:
+            self._note(ASKED, math.inf)
             with suppress(OSError):
                 self._away.write_text(str(error), encoding="utf-8")
             raise
@@ -113,7 +118,11 @@ class Mirror(Follower):
         return self.ledger.applied()
 
     def require_home(self) -> None:
-        """Refuse a change at once, by HomeError, where a process that pulls has just found the home away."""
+        """Refuse a change at once, by HomeError, where a process that pulls has just found the home away, or
+        waits for an answer.
+        """
+        if (seconds := self.unanswered()) > _MOST_UNANSWERED_SECONDS:
+            raise HomeError(f"home '{self.home}' does not answer, for {seconds:,.0f} s so far")
         try:
             age, problem = time.time() - self._away.stat().st_mtime, self._away.read_text(encoding="utf-8")
         except FileNotFoundError:

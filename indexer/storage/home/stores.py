@@ -21,7 +21,11 @@ from vicinal.models.errors import install_command
 
 MARK = "home.json"
 _SCHEMES = ("s3", "gs", "az")
-_TRIES, _CONNECT_SECONDS, _ANSWER_SECONDS, _GIVE_UP_SECONDS = 2, 2, 30, 20
+_TRIES, _CONNECT_SECONDS = 2, 2
+# Until an answer is whole, and until no more is tried: of what is large, and of what a change waits for,
+# which ends sooner than a home that was found away is asked again.
+_SECONDS, _BRIEF_SECONDS = (30, 20), (4, 4)
+_LARGE = ("objects/", "checkpoints/")
 _BLOCK = 2**20
 # What one call fetches: the time for an answer is that of all of it.
 _PIECE = 32 * 2**20
@@ -200,24 +204,27 @@ class BucketStore:
             raise HomeError(f"home '{address}' needs a package: {install_command('s3')}") from error
         self.address = address
         with self._asked():
-            self._store: Any = from_url(
-                address,
-                client_options={
-                    "allow_http": os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://"),
-                    "connect_timeout": timedelta(seconds=_CONNECT_SECONDS),
-                    "timeout": timedelta(seconds=_ANSWER_SECONDS),
-                },
-                retry_config={
-                    "max_retries": _TRIES,
-                    "retry_timeout": timedelta(seconds=_GIVE_UP_SECONDS),
-                },
+            self._large, self._brief = (
+                from_url(
+                    address,
+                    client_options={
+                        "allow_http": os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://"),
+                        "connect_timeout": timedelta(seconds=_CONNECT_SECONDS),
+                        "timeout": timedelta(seconds=answer),
+                    },
+                    retry_config={"max_retries": _TRIES, "retry_timeout": timedelta(seconds=give_up)},
+                )
+                for answer, give_up in (_SECONDS, _BRIEF_SECONDS)
             )
+
+    def _of(self, name: str) -> Any:
+        return self._large if name.startswith(_LARGE) else self._brief
 
     def get(self, name: str) -> bytes | None:
         """The content of a file; None where there is none."""
         with self._asked():
             try:
-                return bytes(self._store.get(name).bytes())
+                return bytes(self._of(name).get(name).bytes())
             except FileNotFoundError:
                 return None
 
@@ -225,7 +232,7 @@ class BucketStore:
         """Write the content of a file into another; False where there is none."""
         with self._asked():
             try:
-                found = self._store.get(name)
+                found = self._large.get(name)
             except FileNotFoundError:
                 return False
             n_bytes = found.meta["size"]
@@ -236,13 +243,13 @@ class BucketStore:
                 else:
                     for start in range(0, n_bytes, _PIECE):
                         end = min(start + _PIECE, n_bytes)
-                        target.write(self._store.get_range(name, start=start, end=end))
+                        target.write(self._large.get_range(name, start=start, end=end))
         return True
 
     def put(self, name: str, content: bytes | Path) -> None:
         """Write a file, in place of what is there."""
         with self._asked():
-            self._store.put(name, content)
+            self._of(name).put(name, content)
 
     def put_if_absent(self, name: str, content: bytes) -> bool:
         """Write a file where none has its name, in one step; tell it."""
@@ -250,7 +257,7 @@ class BucketStore:
 
         with self._asked():
             try:
-                self._store.put(name, content, mode="create", use_multipart=False)
+                self._of(name).put(name, content, mode="create", use_multipart=False)
             except (AlreadyExistsError, PreconditionError):
                 return False
         return True
@@ -258,14 +265,14 @@ class BucketStore:
     def list(self, folder: str) -> Iterator[Stored]:
         """Files of a folder by name, ascending."""
         with self._asked():
-            for chunk in self._store.list(f"{folder}/"):
+            for chunk in self._of(f"{folder}/").list(f"{folder}/"):
                 for one in chunk:
                     yield Stored(one["path"], one["last_modified"])
 
     def delete(self, name: str) -> None:
         """Remove a file, if it is there."""
         with self._asked(), suppress(FileNotFoundError):
-            self._store.delete(name)
+            self._of(name).delete(name)
 
     @contextmanager
     def _asked(self) -> Iterator[None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -273,3 +274,35 @@ def test_a_damaged_file_is_fetched_again(
     # So is what was linked to it, and nothing was changed in the home.
     assert b.pull() == number
     require_alike(a, b)
+
+
+def test_changes_are_refused_while_a_look_at_the_log_has_no_answer(
+    mirrors: Mirrors, unit: Unit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not while a version is fetched, however long that takes, nor once the home has answered."""
+    a, b = two_alike(mirrors, unit)
+    add(a, unit, "new")
+    refused: dict[str, tuple[bool, bool]] = {}
+
+    def is_refused(seconds: float) -> bool:
+        later = time.monotonic() + seconds
+        with monkeypatch.context() as patch:
+            patch.setattr(time, "monotonic", lambda: later)
+            try:
+                b.require_home()
+            except HomeError as error:
+                return "does not answer" in str(error)
+        return False
+
+    def noting(call: Callable[..., Any]) -> Callable[..., Any]:
+        def called(name: str, *arguments: Path) -> Any:
+            refused.setdefault(name.partition("/")[0], (is_refused(1.0), is_refused(5.0)))
+            return call(name, *arguments)
+
+        return called
+
+    for name in ("get", "fetch"):
+        monkeypatch.setattr(b.store, name, noting(getattr(b.store, name)))
+    b.pull()
+    assert refused == {"log": (False, True), "objects": (False, False)}
+    assert not is_refused(60.0)

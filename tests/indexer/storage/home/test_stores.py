@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import time
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from tests.indexer.storage.home.replicas import MemoryStore
 from tests.ports import free_port
 from vicinal.indexer.errors import HomeError
+from vicinal.indexer.storage.home import mirror
 from vicinal.indexer.storage.home.stores import FolderStore, HomeStore, open_store, require_exclusive
 
 
@@ -58,3 +61,15 @@ def test_a_store_that_nobody_answers_for_says_so(bucket: str, monkeypatch: pytes
         open_store(bucket).get("home.json")
     assert "secret" not in str(raised.value)
     assert raised.value.headers == {"Retry-After": "5"}
+
+
+@pytest.mark.slow
+def test_a_bucket_that_hangs_is_given_up_before_it_is_asked_again(
+    bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        store, began = open_store(bucket), time.monotonic()
+        with pytest.raises(HomeError, match="does not answer"):
+            store.put_if_absent("log/000000000001.json", b"entry")
+    assert time.monotonic() - began < mirror._AWAY_SECONDS - 2.0
