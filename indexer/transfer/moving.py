@@ -18,7 +18,7 @@ from vicinal.indexer.storage.files import scratch, storing, sync_path
 from vicinal.indexer.storage.gallery_names import require_free, set_alias
 from vicinal.indexer.storage.home import Mirror
 
-# What people searched for, which others need not have.
+# What people searched for, which others need not have; copied by SQLite.
 _SEARCHES = "searches"
 # Of another machine, of a moment, or of a job that is not over; and whose the tables of the engine are.
 _LEFT_OUT = shutil.ignore_patterns(
@@ -57,10 +57,14 @@ def rename_gallery(gallery: Gallery, name: str) -> Gallery:
 
 
 def copy_gallery(gallery: Gallery, name: str) -> Gallery:
-    """Make a gallery with the same versions and calibrations, without kept searches; they change apart."""
+    """Make a gallery with all that was made and said of another; they change apart."""
     root = gallery.path.parent
     require_free(root, name)
-    with scratch(root) as staging, pinned(gallery) as source, storing(f"gallery '{name}'"):
+    with (
+        scratch(root) as staging,
+        pinned(gallery, with_searches=True) as source,
+        storing(f"gallery '{name}'"),
+    ):
         shutil.copytree(source, staging / name)
         with own_tables(Gallery(staging / name, engine=gallery.tables.engine)):
             settle(staging / name, root / name)

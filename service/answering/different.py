@@ -15,6 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from vicinal.calibration.arrays import FloatArray, Ints, Mask
+from vicinal.indexer.errors import StorageError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.changes import digests_of
 from vicinal.indexer.storage.files import file_identity
@@ -68,7 +69,7 @@ class CalledDifferent:
     def __init__(self, gallery: Gallery) -> None:
         self._gallery = gallery
         self._store = SearchStore(gallery.path)
-        self._known: tuple[tuple[int, ...], dict[str, _Pairs]] = (), {}
+        self._known: tuple[tuple[int, ...] | None, dict[str, _Pairs]] = None, {}
 
     def of(self, queries: FloatArray, view: GalleryView) -> list[Ints] | None:
         """Ascending positions of what (B, d) queries were called different from; None without any."""
@@ -115,9 +116,9 @@ class CalledDifferent:
         if known[0] != state:
             found: dict[str, list[DifferentPair]] = defaultdict(list)
             try:
-                for one in self._store.different() if state else ():
+                for one in self._store.different():
                     found[one.bundle].append(one)
-            except SearchStoreError as error:
+            except (SearchStoreError, StorageError) as error:
                 # Searches go on; reviewing tells the same.
                 logger.error("what was called different is not left out: %s", error)
             known = self._known = state, {name: _Pairs(some) for name, some in found.items()}

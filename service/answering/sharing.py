@@ -191,7 +191,7 @@ class SharedSearches:
             # What no batch holds any more, others are told again.
             file.execute(
                 "insert or ignore into outbox (search) select id from searches "
-                "where id not in (select search from held where at is not null)"
+                "union select search from different except select search from held where at is not null"
             )
         self._forget([name for (name,) in lacking])
         return bool(lacking) and self._take_in(days)

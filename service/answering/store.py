@@ -1,7 +1,7 @@
 """Kept searches of a gallery, and the answers to them, in one SQLite file that all processes share.
 
 <gallery>/searches/searches.sqlite     searches, answers, and what became of them; WAL, whole after any crash
-<gallery>/searches/different.changes   grows by a byte where what was called different changes
+<gallery>/searches/different.changes   grows with what was called different; made where it is missing
 
 A kept search has a random key. The sample are the searches with the lowest keys, as many as are wanted: at
 any time a random sample of all that came, whoever kept them (bottom-k sampling; Cohen and Kaplan, 2007).
@@ -367,7 +367,7 @@ class SearchStore:
 
     @property
     def changes_path(self) -> Path:
-        """File that grows with every change to what was called different; there is none before the first."""
+        """File that grows with every change to what was called different; made where it is missing."""
         return self.path.with_name(_CHANGES)
 
     def different(self) -> list[DifferentPair]:
@@ -376,7 +376,7 @@ class SearchStore:
             "select answer, search, item_id, content, bundle, embedding, by, at from different "
             "order by answer, item_id"
         )
-        if not self.changes_path.exists():
+        if not self.exists:
             return []
         try:
             # As a writer, so that what another one is about to commit is not missed.
@@ -514,7 +514,8 @@ class SearchStore:
             file.execute("begin immediate")
             before = file.execute(_N_CHANGES).fetchone()
             yield file
-            if file.execute(_N_CHANGES).fetchone() != before:
+            # What was copied or restored has none yet.
+            if file.execute(_N_CHANGES).fetchone() != before or not self.changes_path.exists():
                 # Before others can read it: who sees the file grow waits for the commit.
                 with storing(f"'{self.changes_path}'"), self.changes_path.open("ab") as stream:
                     stream.write(b".")

@@ -39,10 +39,16 @@ def export(
     """Write a gallery with its versions and calibrations into one file; it is searched meanwhile."""
     from vicinal.indexer.transfer.archive import export_gallery
     from vicinal.indexer.transfer.tables import export_parquet
+    from vicinal.service.answering.store import SearchStore
+    from vicinal.service.words import number_of
 
     gallery = home.gallery(name)
+    to = errors if output == _PIPE else console
     if parquet and searches:
         raise RequestError("kept searches are for an archive alone: leave out --parquet or --searches")
+    if not searches and (n_kept := SearchStore(gallery.path).n_readable):
+        kept = number_of(n_kept, "kept search", "kept searches")
+        say(f"Without {kept} and what persons said of them: --searches takes them along", to=to)
     if parquet:
         done = export_parquet(gallery, output)
         say(f"Exported gallery {gallery.name}: {done.n_items:,} items into {output}")
@@ -51,7 +57,6 @@ def export(
         return
     with _written(output) as stream:
         head = export_gallery(gallery, stream, with_searches=searches)
-    to = errors if output == _PIPE else console
     say(f"Exported gallery {gallery.name}: {head.n_items:,} items, version {head.version}", to=to)
 
 
@@ -74,7 +79,7 @@ def import_archive(
 def copy(
     name: NameArgument, new_name: Annotated[str, typer.Argument(help="Name of the copy.")], home: DataHome
 ) -> None:
-    """Copy a gallery with its versions and calibrations, to try something on."""
+    """Copy a gallery with all that was made and said of it, to try something on."""
     from vicinal.indexer.transfer.moving import copy_gallery
 
     _show(copy_gallery(home.gallery(name), new_name), home)

@@ -22,7 +22,7 @@ from cachetools import LRUCache
 from vicinal.calibration.arrays import FloatArray, Floats, Ints
 from vicinal.calibration.frozen import Frozen
 from vicinal.calibration.lda import LabelMetric, LabelScatter, label_sums
-from vicinal.indexer.storage.files import read_bound, read_sealed, write_bound, write_sealed
+from vicinal.indexer.storage.files import read_bound, read_sealed, remove_file, write_bound, write_sealed
 from vicinal.indexer.views.view import GalleryView
 from vicinal.models.configs.sealed_json import BrokenSealError
 from vicinal.service.errors import CalibrationRecordError
@@ -91,8 +91,8 @@ def keep_beside(gallery: Path, bundle: str, labels: LabelScatter) -> None:
 def forget_beside(gallery: Path) -> None:
     """Let calibrations use no labels but the gallery's, and remove what was kept of others."""
     with suppress(OSError, ValueError):
-        _file_of(gallery, _kept_beside(gallery).sha256).unlink()
-    _beside(gallery).unlink(missing_ok=True)
+        remove_file(_file_of(gallery, _kept_beside(gallery).sha256))
+    remove_file(_beside(gallery))
 
 
 def labels_beside(gallery: Path, bundle: str) -> LabelScatter | None:

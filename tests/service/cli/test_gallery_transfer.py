@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.forks import forked_python
-from tests.service.types import Calibrate, Fail, Run
+from tests.service.kept_searches import keep_searches
+from tests.service.types import Calibrate, Fail, Run, View
 from vicinal.indexer.gallery import Gallery
+from vicinal.service.measuring.matcher import Matcher
 
 
 def in_process(*words: str) -> list[str]:
@@ -41,6 +43,15 @@ def test_a_gallery_goes_to_another_machine_with_its_threshold(
     again = run("gallery", "import", "boots", archive).stdout.splitlines()
     assert again[0].startswith("Gallery boots: 60 ")
     assert again[1:] == before[1:]
+
+
+def test_an_export_says_what_persons_said_that_it_does_not_hold(
+    run: Run, root: Path, matcher: Matcher, view: View, tmp_path: Path
+) -> None:
+    keep_searches(matcher, view, n=2)
+    said = run("gallery", "export", "shoes", "-o", tmp_path / "shoes.tar").stdout
+    assert said.startswith("Without 2 kept searches and what persons said of them: --searches")
+    assert "Without" not in run("gallery", "export", "shoes", "--searches", "-o", tmp_path / "all.tar").stdout
 
 
 @pytest.mark.slow
