@@ -339,12 +339,26 @@ def test_classes_have_their_names(
     assert read(tmp_path, note(table)).labels == ["shoe", None, "boot"]
 
 
-@pytest.mark.parametrize("read", NAMED)
-def test_a_number_that_no_class_has_is_refused(
-    tmp_path: Path, read: Callable[[Path, pa.Table], Items]
+@pytest.mark.parametrize("numbers", [[0.0, NAN, 1.0], ["0", "", "1"], ["shoe", "-1", "boot"]])
+@pytest.mark.parametrize("read", [named_manifest, named_embeddings])
+def test_a_number_is_one_class_whatever_its_type(
+    tmp_path: Path, read: Callable[[Path, pa.Table], Items], numbers: list[Any]
 ) -> None:
-    table = with_classes(pa.table({"id": ["a", "b"], "label": [0, 2]}))
-    with pytest.raises(SourceError, match=r"row 2 of column 'label' has class 2, and there are names of 2"):
+    table = with_classes(pa.table({"id": ["a", "b", "c"], "label": numbers}))
+    assert read(tmp_path, table).labels == ["shoe", None, "boot"]
+
+
+@pytest.mark.parametrize("number", [2, 2.0, 1.5, "x", -1.5])
+@pytest.mark.parametrize("read", NAMED)
+def test_what_no_class_has_is_refused_by_row(
+    tmp_path: Path, read: Callable[[Path, pa.Table], Items], number: object
+) -> None:
+    first = "0" if number == "x" else 0
+    table = with_classes(pa.table({"id": ["a", "b"], "label": [first, number]}))
+    said = str(number).removesuffix(".0")
+    with pytest.raises(
+        SourceError, match=rf"row 2 of column 'label' has class {said}, and there are names of 2"
+    ):
         read(tmp_path, table)
 
 

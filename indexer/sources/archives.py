@@ -76,20 +76,31 @@ class TarMember(FileElsewhere):
 
     def _place(self) -> tuple[int, int]:
         try:
-            return places_in(self.container, self.container.stat().st_mtime_ns)[0][self.name]
+            return places_in(self.container, self.container.stat().st_mtime_ns).by_name[self.name]
         except KeyError as error:
             raise DownloadError(f"'{self.container.name}' holds no '{self.name}'") from error
 
 
+class Places(NamedTuple):
+    """Offsets and sizes of an archive's files, names that are there twice, and where it breaks off."""
+
+    by_name: dict[str, tuple[int, int]]
+    twice: set[str]
+    damage: str | None = None
+
+
 @lru_cache(maxsize=_OPEN_LISTS)
-def places_in(archive: Path, _written_ns: int) -> tuple[dict[str, tuple[int, int]], str | None]:
-    """Offsets and sizes of an archive's files, by name; and where it breaks off."""
+def places_in(archive: Path, _written_ns: int) -> Places:
+    """Places of an archive's files, of a name that stands there twice of the later one."""
     places: dict[str, tuple[int, int]] = {}
+    twice: set[str] = set()
     try:
         with tarfile.open(archive, "r:") as opened:
             for member in opened:
                 if member.isreg() and not member.issparse():
-                    places[member.name.removeprefix("./")] = member.offset_data, member.size
+                    name = member.name.removeprefix("./")
+                    twice.update({name} & places.keys())
+                    places[name] = member.offset_data, member.size
                 # Otherwise everything that was seen of a vast archive stays in memory.
                 opened.members = []  # type: ignore[attr-defined]
             with archive.open("rb") as stream:
@@ -104,5 +115,5 @@ def places_in(archive: Path, _written_ns: int) -> tuple[dict[str, tuple[int, int
         last, (offset, size) = list(places.items())[-1]
         if offset + size > archive.stat().st_size:
             del places[last]
-        return places, f"{error}, after {len(places):,} files"
-    return places, None
+        return Places(places, twice, f"{error}, after {len(places):,} files")
+    return Places(places, twice)

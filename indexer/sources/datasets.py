@@ -136,11 +136,13 @@ class SavedDataset:
             yield rest
 
     def _stored(self, columns: list[str] | None) -> Iterator[pa.Table]:
+        first = 0
         for file in self.files:
             with pa.memory_map(str(file)) as stream:
                 for batch in pa.ipc.open_stream(stream):
                     table = pa.Table.from_batches([batch])
-                    yield self.features.named(table if columns is None else table.select(columns))
+                    yield self.features.named(table if columns is None else table.select(columns), first)
+                    first += len(table)
 
 
 @lru_cache(maxsize=_OPEN_COLUMNS)

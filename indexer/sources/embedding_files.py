@@ -139,7 +139,10 @@ class TableRows:
 
     def column(self, name: str) -> pa.ChunkedArray:
         """Values of one of the columns, whole."""
-        parts = [self._features.named(one)[name] for one in self._tables(_ROWS_OF_A_COLUMN, [name])]
+        first, parts = 0, []
+        for table in self._tables(_ROWS_OF_A_COLUMN, [name]):
+            parts.append(self._features.named(table, first)[name])
+            first += len(table)
         return pa.chunked_array([chunk for part in parts for chunk in part.chunks])
 
     def batches(self, n_rows: int) -> Iterator[tuple[pa.Table, AnyArray]]:
@@ -147,7 +150,7 @@ class TableRows:
         first = 0
         for table in self._tables(n_rows, None):
             lists = table[self._column].combine_chunks()
-            yield self._features.named(table.drop_columns([self._column])), self._matrix(lists, first)
+            yield self._features.named(table.drop_columns([self._column]), first), self._matrix(lists, first)
             first += len(table)
 
     def _first_length(self) -> int:

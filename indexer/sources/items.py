@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 import statistics
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import repeat
 from typing import Any, Literal, Self, get_args
 
 from vicinal.indexer.errors import ItemRefusedError, SourceError
 from vicinal.indexer.item_rules import checked_id, checked_label, checked_metadata, readable
 from vicinal.indexer.sources.remote import PUBLIC, ImageFile, SourceAccess
+from vicinal.models.configs.value_texts import look_of, visible
 from vicinal.models.decoding import with_extra
 
 _Kind = Literal["given", "auto", "folder", "none", "column", "regex"]
@@ -273,13 +275,22 @@ def _suspicions(sizes: Mapping[str, int]) -> Iterator[str]:
         yield "every item has a label of its own: nothing tells which photos show the same"
     if missing := [one for one in sizes if one.casefold() in _MISSING]:
         yield f"{_labels(missing)} written as programs write a missing value: {_shown(missing)}"
-    alike: dict[str, list[str]] = {}
-    for label in sorted(sizes):
-        alike.setdefault("".join(label.casefold().split()), []).append(label)
-    spellings = [group for group in alike.values() if len(group) > 1]
-    if spellings:
+    twins = _alike(sizes, look_of)
+    alike = _alike(sizes, lambda label: "".join(label.casefold().split()))
+    if spellings := [group for group in alike if group not in twins]:
         examples = [" and ".join(f"'{one}'" for one in group) for group in spellings[:_SHOWN]]
         yield f"{_labels(spellings)} spelled in several ways: {'; '.join(examples)}"
+    if twins:
+        examples = [" and ".join(map(visible, group, repeat(group))) for group in twins[:_SHOWN]]
+        yield f"{sum(map(len, twins)):,} labels look the same as another: {'; '.join(examples)}"
+
+
+def _alike(labels: Iterable[str], key: Callable[[str], str]) -> list[list[str]]:
+    """Labels of one key, where there are several."""
+    alike: dict[str, list[str]] = {}
+    for label in sorted(labels):
+        alike.setdefault(key(label), []).append(label)
+    return [group for group in alike.values() if len(group) > 1]
 
 
 def _labels(found: Sequence[object]) -> str:

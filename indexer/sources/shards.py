@@ -130,7 +130,7 @@ def _unclear(one: _ArchivedImage, keys: Iterable[str | None]) -> str | None:
 def _read(archive: Path, files: FolderFiles, options: SourceOptions) -> Iterator[_ArchivedImage]:
     """Images of an archive; what else is in it is added to the files."""
     try:
-        places, damage = places_in(archive, archive.stat().st_mtime_ns)
+        places, twice, damage = places_in(archive, archive.stat().st_mtime_ns)
         hidden = Counter() if options.include_hidden else count_hidden(places)
         if hidden:
             places = {name: place for name, place in places.items() if not hidden_part(name)}
@@ -144,6 +144,11 @@ def _read(archive: Path, files: FolderFiles, options: SourceOptions) -> Iterator
         files.unread[archive.name] = f"not to its end: {damage}"
     files.hidden += hidden
     used = {*names, *(one for some in found.values() for one in some)}
+    for name in sorted(used & twice)[:1]:
+        raise SourceError(
+            f"'{archive.name}' holds '{name}' twice, and one name is one photo: write the shard again with a "
+            "name for each, or with one of them"
+        )
     files.others += Counter(_suffix(name) for name in places if name not in used)
     for name in names:
         said = beside.get(name, {})

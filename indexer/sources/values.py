@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
@@ -18,6 +19,8 @@ from vicinal.models.configs.value_texts import value_as_text
 
 # Column of JSON objects whose values are further columns, other ones in each row; named as Milvus does.
 UNNAMED = "$meta"
+# Negative numbers, of which Hugging Face takes -1, stand for no class.
+_NO_CLASS = re.compile("-[0-9]+")
 
 
 @contextmanager
@@ -44,8 +47,10 @@ class Features:
             for name in schema.names
             if name in noted
         }
+        # By their numbers, and by their names where no number is written so.
         self._classes = {
-            name: pa.array(noted[name]["names"], pa.string())
+            name: {one: one for one in noted[name]["names"]}
+            | {str(number): one for number, one in enumerate(noted[name]["names"])}
             for name, kind in kinds.items()
             if kind == "ClassLabel" and noted[name].get("names")
         }
@@ -65,19 +70,25 @@ class Features:
             note = note.get(key) if isinstance(note, dict) else None
         return cls(schema, note if isinstance(note, dict) else {})
 
-    def named(self, table: pa.Table) -> pa.Table:
-        """Rows with the names of their classes."""
+    def named(self, table: pa.Table, first: int = 0) -> pa.Table:
+        """Rows with the names of their classes; `first` is the number of the first row, from 0.
+
+        Raises:
+            ValueError: A row has a class that is not noted, or none that can be told.
+        """
         for name in set(self._classes) & set(table.column_names):
-            names = self._classes[name]
-            # -1 stands for no class.
-            numbers = pc.if_else(pc.less(table[name], 0), None, table[name]).combine_chunks()
-            if (row := pc.index(pc.greater_equal(numbers, len(names)), True).as_py()) >= 0:
+            names, texts = self._classes[name], column_texts(table[name], name, "a data set", first)
+            coded = texts.dictionary_encode()
+            said = coded.dictionary.to_pylist()
+            unknown = [one for one in said if one not in names and not _NO_CLASS.fullmatch(one)]
+            for one in unknown[:1]:
+                row = first + pc.index(texts, one).as_py() + 1
                 raise ValueError(
-                    f"row {row + 1:,} of column '{name}' has class {numbers[row]}, and there are names of "
-                    f"{len(names):,} classes"
+                    f"row {row:,} of column '{name}' has class {one}, and there are names of "
+                    f"{len(set(names.values())):,} classes"
                 )
-            texts = names.take(numbers)
-            table = table.set_column(table.column_names.index(name), name, texts)
+            found = pa.array([names.get(one) for one in said], pa.string()).take(coded.indices)
+            table = table.set_column(table.column_names.index(name), name, found)
         return table.replace_schema_metadata(None)
 
 
@@ -123,8 +134,8 @@ def _is_bytes(kind: pa.DataType) -> bool:
     )
 
 
-def column_texts(column: pa.ChunkedArray, name: str, place: str) -> pa.Array:
-    """Ids or labels of a column, by `value_as_text`; null for missing ones."""
+def column_texts(column: pa.ChunkedArray, name: str, place: str, first: int = 0) -> pa.Array:
+    """Ids or labels of a column, by `value_as_text`; null for missing ones. Rows count from `first`."""
     column = _plain(column)
     kind = column.type
     is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
@@ -133,7 +144,7 @@ def column_texts(column: pa.ChunkedArray, name: str, place: str) -> pa.Array:
         return pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
     # Numpy's float32 0.1 is 0.1, and Python's is not.
     values = column.to_numpy() if pa.types.is_floating(kind) else _values(column)
-    return values_as_texts(values, f"'{name}' of '{place}' holds {kind}")
+    return values_as_texts(values, f"'{name}' of '{place}' holds {kind}", first)
 
 
 def table_texts(table: pa.Table, name: str, place: str) -> list[str | None]:
@@ -144,10 +155,10 @@ def table_texts(table: pa.Table, name: str, place: str) -> list[str | None]:
     return texts
 
 
-def values_as_texts(values: Iterable[Any], what: str) -> pa.Array:
+def values_as_texts(values: Iterable[Any], what: str, first: int = 0) -> pa.Array:
     """Ids or labels by `value_as_text`, null for missing ones."""
     found: list[str | None] = []
-    for row, value in enumerate(values, start=1):
+    for row, value in enumerate(values, start=first + 1):
         try:
             found.append(value_as_text(value))
         except ValueError as error:

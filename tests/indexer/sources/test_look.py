@@ -51,6 +51,43 @@ def test_labels_that_look_wrong_are_remarked(labels: list[str | None], sentence:
     assert sentence in remarks(*labels)
 
 
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [
+        (["milk", "mi\u200blk"], "'milk' and 'mi\\u200blk' (ZERO WIDTH SPACE)"),
+        (["mi\u200dlk", "milk"], "'milk' and 'mi\\u200dlk' (ZERO WIDTH JOINER)"),
+        (
+            ["Milk", "\uff2dilk"],
+            "'Milk' (LATIN CAPITAL LETTER M) and '\uff2dilk' (FULLWIDTH LATIN CAPITAL LETTER M)",
+        ),
+        (
+            ["caf\u00e9", "\u0441af\u00e9"],
+            "'caf\u00e9' (LATIN SMALL LETTER C) and '\u0441af\u00e9' (CYRILLIC SMALL LETTER ES)",
+        ),
+        (["\u039d1", "N1"], "(GREEK CAPITAL LETTER NU)"),
+        (["a b", "a\u00a0b"], "(NO-BREAK SPACE)"),
+    ],
+)
+def test_labels_that_look_the_same_are_told_apart(labels: list[str], said: str) -> None:
+    found = remarks(*labels, *labels, "hat")
+    assert said in found
+    assert found.startswith("2 labels look the same")
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        ["\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645", "\u0645\u06cc\u062e\u0648\u0627\u0647\u0645"],
+        ["\u0915\u094d\u200d\u0937", "\u0915\u094d\u0937"],
+        ["\U0001f469\u200d\U0001f4bb", "\U0001f469\U0001f4bb"],
+        ["m\u00b2", "m2"],
+        ["5 \u00b5m", "5 mm"],
+    ],
+)
+def test_joiners_that_a_script_needs_and_other_signs_are_no_look_alikes(labels: list[str]) -> None:
+    assert remarks(*labels, *labels) == ""
+
+
 @pytest.mark.parametrize("labels", [[], [None], ["a", "a", "b", "b"], ["a"] * 8 + ["b"] * 2])
 def test_labels_as_they_should_be_are_not(labels: list[str | None]) -> None:
     """Negative control."""

@@ -128,6 +128,22 @@ def struck(path: Path) -> None:
     path.write_bytes(content)
 
 
+@pytest.mark.parametrize("again", ["a/1.png", "./a/1.png", "a/1.cls", "a/1.json"])
+def test_a_name_that_stands_twice_in_a_shard_is_refused_with_what_to_do(tmp_path: Path, again: str) -> None:
+    path = shard(tmp_path / "a.tar", {"a/1.png": picture(1), "a/1.cls": "x", "a/1.json": {"n": 1}})
+    with tarfile.open(path, "a") as archive:
+        archive.addfile(tarfile.TarInfo(again))
+    with pytest.raises(SourceError, match=rf"'a.tar' holds '{again.removeprefix('./')}' twice.*write"):
+        read_source(path)
+
+
+def test_what_nobody_reads_may_stand_twice_in_a_shard(tmp_path: Path) -> None:
+    path = shard(tmp_path / "a.tar", {"1.png": picture(1), "notes.md": "a"})
+    with tarfile.open(path, "a") as archive:
+        archive.addfile(tarfile.TarInfo("notes.md"))
+    assert labels(path) == {"a/1.png": None}
+
+
 @pytest.mark.parametrize("damage", [cut, struck])
 def test_of_a_damaged_archive_what_comes_before_is_read_and_the_rest_is_named(
     tmp_path: Path, damage: Callable[[Path], None]
