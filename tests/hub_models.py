@@ -170,8 +170,10 @@ def _siglip2(_folder: Path) -> dict[str, bytes]:
 
 def _clip(_folder: Path) -> dict[str, bytes]:
     # Older ones say sides as a number.
-    processor = {**_CUT, **_HALF, "size": SIDE, "crop_size": SIDE}
-    return configured({"onnx/model.onnx": network("text_embeds", "image_embeds")}, "clip", processor)
+    old = {"size": SIDE, "crop_size": SIDE, "feature_extractor_type": "CLIPFeatureExtractor"}
+    return configured(
+        {"onnx/model.onnx": network("text_embeds", "image_embeds")}, "clip", {**_CUT, **_HALF, **old}
+    )
 
 
 def _timm(_folder: Path) -> dict[str, bytes]:

@@ -6,6 +6,7 @@ reads; `pretrained_cfg` of `config.json` is what timm reads.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -16,8 +17,24 @@ from vicinal.models.errors import BundleError, in_one_line
 CONFIG_FILE = "config.json"
 PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
 _FILTERS = {1: "lanczos", 2: "bilinear", 3: "bicubic"}
-# ConvNeXt's scales an image of this size and more to it as a whole, and cuts nothing.
+# The library's processors that take a size that is one number as the shorter side's, and all that are known.
+_SHORTER = {"Bit", "CLIP", "ChineseCLIP", "ConvNext", "Levit", "MobileNetV1", "MobileNetV2", "Siglip"}
+_KINDS = _SHORTER | {"Beit", "Blip", "DINOv3ViT", "DPT", "DeiT", "Pvt", "Segformer", "ViT"}
+# Those that cut the center out where they are not told.
+_CUTTING = _SHORTER - {"ConvNext", "Siglip"} | {"DeiT"}
+_KIND = re.compile("(ImageProcessor|FeatureExtractor)(Fast|Pil)?")
+_KIND_KEYS = ("image_processor_type", "feature_extractor_type")
+# Keys that are read, and those that change no pixel of an image in color.
+_KNOWN = re.compile(
+    "do_(center_crop|convert_rgb|normalize|reduce_labels|rescale|resize)|(crop_|pad_)?size|default_to_square"
+    "|image_(mean|std|seq_length)|resample|rescale_factor|(input_)?data_format|device|disable_grouping"
+    "|processor_class|reduce_labels|return_tensors|_.*"
+)
+# ConvNeXt's scales an image of this size and more to it as a whole, and cuts nothing; of a smaller one it
+# cuts this share out, as timm does, where it is not told another.
 _CONVNEXT_WHOLE = 384
+_CUT_SHARE = 0.875
+_LEVIT_SCALE = 256 / 224
 _BYTE = 255.0
 
 
@@ -56,9 +73,7 @@ def _checked(read: Callable[[], dict[str, Any]], file: str) -> dict[str, Any]:
 
 
 def _of_transformers(given: Mapping[str, Any], file: str) -> dict[str, Any]:
-    for key in ("do_flip_channel_order", "rescale_offset", "do_pad"):
-        if given.get(key):
-            raise BundleError(f"its {file} has {key}, which bundles do not have")
+    _refuse_unknown(given, file)
     if given.get("do_resize") is False or "size" not in given:
         raise BundleError(f"its {file} does not say what size images are scaled to")
     resample = given.get("resample")
@@ -78,49 +93,73 @@ def _of_transformers(given: Mapping[str, Any], file: str) -> dict[str, Any]:
     }
 
 
+def _kind(given: Mapping[str, Any]) -> str:
+    """Name of the library's processor that a configuration is for; empty where it does not say."""
+    return _KIND.sub("", str(next((given[key] for key in _KIND_KEYS if key in given), "")))
+
+
+def _refuse_unknown(given: Mapping[str, Any], file: str) -> None:
+    """Refuse what asks for a step that bundles do not have, which would be left out."""
+    kind = _kind(given)
+    known = {"crop_pct" if kind == "ConvNext" else "", *(_KIND_KEYS if kind in _KINDS else ())}
+    for key, value in given.items():
+        # What is off, and a multiple of one, asks for nothing.
+        is_off = not value or (key, value) == ("ensure_multiple_of", 1)
+        if not is_off and key not in known and not _KNOWN.fullmatch(key):
+            raise BundleError(f"its {file} has {key} {value!s:.80}, which bundles do not have")
+
+
 def _fit(given: Mapping[str, Any], file: str) -> dict[str, Any]:
     """Fields that say what becomes of an image's sides."""
-    size = given["size"] if isinstance(given["size"], Mapping) else {"shortest_edge": given["size"]}
-    height, width = size.get("height"), size.get("width")
-    shortest, is_cut = size.get("shortest_edge"), given.get("do_center_crop")
-    cut = given.get("crop_size") or {}
-    cut = cut if isinstance(cut, Mapping) else {"height": cut, "width": cut}
-    if height is not None and height == width and (not is_cut or cut == {"height": height, "width": width}):
-        return {"input_size": height, "fit": "squash"}
-    if (
-        shortest is not None
-        and is_cut
-        and cut.get("height") == cut.get("width")
-        and 0 < cut["height"] <= shortest
-    ):
-        return {"input_size": cut["height"], "fit": "crop", "crop_fraction": cut["height"] / shortest}
-    if shortest is not None and not is_cut and "crop_pct" in given:
-        if shortest >= _CONVNEXT_WHOLE:
-            return {"input_size": shortest, "fit": "squash"}
-        return {"input_size": shortest, "fit": "crop", "crop_fraction": given["crop_pct"] or 1.0}
-    raise BundleError(
-        f"its {file} scales images to {dict(size)}{f' and cuts {dict(cut)} out' if is_cut else ''}, which "
-        "bundles do not have"
-    )
+    kind = _kind(given)
+    if not kind and "default_to_square" not in given and isinstance(given["size"], int | float):
+        raise BundleError(f"its {file} has size {given['size']}, and does not say of which sides")
+    size, cut = _sides(given["size"], given.get("default_to_square", kind not in _SHORTER)), None
+    if given.get("do_center_crop", kind in _CUTTING):
+        if "crop_size" not in given:
+            raise BundleError(f"its {file} cuts the center out (do_center_crop), and has no crop_size")
+        cut = _sides(given["crop_size"])
+    scaled = shortest = size["shortest_edge"] if size.keys() == {"shortest_edge"} else 0
+    if kind == "ConvNext" and shortest and cut in (None, _sides(shortest)):
+        cut, scaled = _sides(shortest), int(shortest / given.get("crop_pct", _CUT_SHARE))
+        size = cut if shortest >= _CONVNEXT_WHOLE else size
+    elif kind == "Levit":
+        scaled = int(_LEVIT_SCALE * shortest)
+    if size == _sides(size.get("height")) and cut in (None, size):
+        return {"input_size": size["height"], "fit": "squash"}
+    if cut and cut == _sides(cut.get("height")) and 0 < cut["height"] <= scaled:
+        return {"input_size": cut["height"], "fit": "crop", "crop_fraction": cut["height"] / scaled}
+    cutting = f" and cuts {cut} out" if cut else ""
+    raise BundleError(f"its {file} scales images to {size}{cutting}, which bundles do not have")
+
+
+def _sides(given: Any, is_square: bool = True) -> dict[str, Any]:
+    """Sizes by the sides that they are of; a number is that of both, or of the shorter one."""
+    if isinstance(given, Mapping):
+        return {side: size for side, size in given.items() if size is not None}
+    if isinstance(given, list | tuple):
+        return dict(zip(("height", "width"), given, strict=True))
+    return {"height": given, "width": given} if is_square else {"shortest_edge": given}
 
 
 def _of_timm(given: Mapping[str, Any]) -> dict[str, Any]:
     *_, height, width = given.get("input_size") or (0, 0)
-    mode, resampling = given.get("crop_mode", "center"), given.get("interpolation", "bicubic")
+    mode, resampling = given.get("crop_mode") or "center", given.get("interpolation") or "bicubic"
+    share = given.get("crop_pct") or _CUT_SHARE
     if (
         height != width
         or not height
-        or mode not in ("center", "squash")
+        or (mode != "center" and (mode, share) != ("squash", 1.0))
         or resampling not in _FILTERS.values()
     ):
         raise BundleError(
-            f"its pretrained_cfg has input_size {given.get('input_size')}, crop_mode {mode} and "
-            f"interpolation {resampling}, which bundles do not have"
+            f"its pretrained_cfg has input_size {given.get('input_size')}, crop_mode {mode}, crop_pct "
+            f"{share} and interpolation {resampling}, which bundles do not have"
         )
     return {
         "input_size": height,
         "fit": "squash" if mode == "squash" else "crop",
-        "crop_fraction": given.get("crop_pct") or 1.0,
+        "crop_fraction": share,
         "interpolation": resampling,
         "mean": _three(given, "mean", "pretrained_cfg"),
         "std": _three(given, "std", "pretrained_cfg"),

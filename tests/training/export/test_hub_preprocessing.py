@@ -15,66 +15,75 @@ from vicinal.training.export.hub_preprocessing import hub_preprocessing
 IMAGENET = {"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]}
 HALF = {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}
 RESCALED = {"do_rescale": True, "rescale_factor": 0.00392156862745098, "do_normalize": True}
-# As they lie in the repositories.
-DINOV2 = {
-    "crop_size": {"height": 224, "width": 224},
-    "do_center_crop": True,
-    "do_resize": True,
-    "size": {"shortest_edge": 256},
-    "resample": 3,
-    **RESCALED,
-    **IMAGENET,
-}
-DINOV3 = {"do_resize": True, "size": {"height": 224, "width": 224}, "resample": 2, **RESCALED, **IMAGENET}
 SIGLIP = {"do_resize": True, "size": {"height": 384, "width": 384}, "resample": 3, **RESCALED, **HALF}
-OLD_CLIP = {
-    "crop_size": 224,
-    "do_center_crop": True,
-    "do_normalize": True,
-    "do_resize": True,
-    "feature_extractor_type": "CLIPFeatureExtractor",
-    "resample": 3,
-    "size": 224,
-    "image_mean": [0.48145466, 0.4578275, 0.40821073],
-    "image_std": [0.26862954, 0.26130258, 0.27577711],
-}
-CONVNEXT = {"crop_pct": 0.875, "do_resize": True, "size": {"shortest_edge": 224}, "resample": 3, **RESCALED}
-CONVNEXT |= IMAGENET
 
 
 def said(given: dict[str, Any]) -> Preprocessing:
     return Preprocessing.model_validate(hub_preprocessing({"preprocessor_config.json": given}))
 
 
-@pytest.mark.parametrize(
-    ("given", "size", "fit", "fraction", "interpolation"),
-    [
-        (DINOV2, 224, "crop", 0.875, "bicubic"),
-        (DINOV3, 224, "squash", 1.0, "bilinear"),
-        (SIGLIP, 384, "squash", 1.0, "bicubic"),
-        (OLD_CLIP, 224, "crop", 1.0, "bicubic"),
-        (CONVNEXT, 224, "crop", 0.875, "bicubic"),
-        ({**CONVNEXT, "size": {"shortest_edge": 384}}, 384, "squash", 1.0, "bicubic"),
-        ({**SIGLIP, "resample": 1}, 384, "squash", 1.0, "lanczos"),
-    ],
-    ids=["dinov2", "dinov3", "siglip", "clip", "convnext", "large convnext", "lanczos"],
-)
-def test_sides_are_scaled_and_cut_as_it_says(
-    given: dict[str, Any], size: int, fit: str, fraction: float, interpolation: str
+def both(side: int) -> dict[str, int]:
+    return {"height": side, "width": side}
+
+
+SHORT = {one: {"shortest_edge": one} for one in (192, 224, 256, 384)}
+CUT = {"crop_size": both(224), "do_center_crop": True}
+OLD = {"crop_size": 224, "do_center_crop": True}
+# What the library transformers 5.24 makes, with the mean and deviation .5, of a picture of 640 x 360 pixels
+# whose red rises from left to right and whose green from top to bottom: the side, red at the right end, green
+# at the lower end. A whole picture has -1 to 1.
+OF_THE_LIBRARY: list[tuple[str, dict[str, Any], int, float, float]] = [
+    ("CLIP", {"size": SHORT[224], **CUT}, 224, 0.56, 1.0),
+    ("CLIP", {"size": 224, **OLD}, 224, 0.56, 1.0),
+    ("CLIP", {"size": 256, **OLD}, 224, 0.49, 0.87),
+    ("CLIP", {"size": 256, "crop_size": 224}, 224, 0.49, 0.87),
+    ("CLIP", {"size": [224, 224], "crop_size": 224}, 224, 1.0, 1.0),
+    ("Bit", {"size": SHORT[256], **CUT}, 224, 0.49, 0.87),
+    ("Bit", {"size": 256, "crop_size": 224}, 224, 0.49, 0.87),
+    ("MobileNetV1", {"size": SHORT[256], "crop_size": both(192)}, 192, 0.43, 0.75),
+    ("MobileNetV2", {"size": 256, **OLD}, 224, 0.49, 0.87),
+    ("ViT", {"size": 224}, 224, 1.0, 1.0),
+    ("ViT", {"size": both(224), "do_center_crop": None, "crop_size": None}, 224, 1.0, 1.0),
+    ("DeiT", {"size": 224, **OLD}, 224, 1.0, 1.0),
+    ("Beit", {"size": 224, **OLD, "do_center_crop": False}, 224, 1.0, 1.0),
+    ("ConvNext", {"size": SHORT[224], "crop_pct": 0.875}, 224, 0.49, 0.87),
+    ("ConvNext", {"size": 224}, 224, 0.49, 0.87),
+    ("ConvNext", {"size": SHORT[256], "crop_pct": 0.95}, 256, 0.54, 0.95),
+    ("ConvNext", {"size": SHORT[384], "crop_pct": 0.95}, 384, 1.0, 1.0),
+    ("Levit", {"size": 224, "crop_size": 224}, 224, 0.49, 0.87),
+    ("Levit", {"size": SHORT[192], "crop_size": both(192)}, 192, 0.49, 0.87),
+    ("Levit", {"size": both(224), **OLD}, 224, 1.0, 1.0),
+    ("Siglip", {"size": both(384), "do_convert_rgb": True}, 384, 1.0, 1.0),
+    ("DPT", {"size": 384, "keep_aspect_ratio": False, "ensure_multiple_of": 1}, 384, 1.0, 1.0),
+    ("Pvt", {"size": 224}, 224, 1.0, 1.0),
+]
+
+
+@pytest.mark.parametrize(("kind", "given", "side", "right", "low"), OF_THE_LIBRARY)
+def test_a_wide_picture_becomes_what_the_library_makes_of_it(
+    kind: str, given: dict[str, Any], side: int, right: float, low: float
 ) -> None:
-    found = said(given)
-    assert (found.input_size, found.fit, found.crop_fraction, found.interpolation) == (
-        size,
-        fit,
-        fraction,
-        interpolation,
-    )
+    is_old = isinstance(given["size"], int)
+    named = {"feature_extractor_type": f"{kind}FeatureExtractor"}
+    named = named if is_old else {"image_processor_type": f"{kind}ImageProcessorFast"}
+    x, y = np.meshgrid(np.linspace(0, 255, 640), np.linspace(0, 255, 360))
+    picture = Image.fromarray(np.stack([x, y, y], -1).round().astype(np.uint8))
+    tensor = said({"resample": 3, **RESCALED, **HALF, **given, **named}).to_tensor(picture)
+    middle = side // 2
+    ends = (tensor[0, middle, -1], -tensor[0, middle, 0], tensor[1, -1, middle], -tensor[1, 0, middle])
+    assert tensor.shape == (3, side, side)
+    assert ends == pytest.approx((right, right, low, low), abs=0.012)
+
+
+@pytest.mark.parametrize(("resample", "name"), [(1, "lanczos"), (2, "bilinear"), (3, "bicubic")])
+def test_pixels_are_drawn_from_as_it_says(resample: int, name: str) -> None:
+    assert said({**SIGLIP, "resample": resample}).interpolation == name
 
 
 @pytest.mark.parametrize(
     "given",
     [
-        DINOV2,
+        {**SIGLIP, **IMAGENET},
         SIGLIP,
         {**SIGLIP, "rescale_factor": 1 / 127.5},
         {**SIGLIP, "do_rescale": False, "image_mean": [127.5] * 3, "image_std": [127.5] * 3},
@@ -100,14 +109,45 @@ def test_timm_says_it_in_its_own_configuration() -> None:
     timm |= {"mean": [0.5] * 3, "std": [0.5] * 3, "crop_mode": "center"}
     found = Preprocessing.model_validate(hub_preprocessing({"config.json": {"pretrained_cfg": timm}}))
     assert (found.input_size, found.fit, found.crop_fraction, found.mean) == (224, "crop", 0.95, (0.5,) * 3)
-    whole = hub_preprocessing({"config.json": {"pretrained_cfg": {**timm, "crop_mode": "squash"}}})
-    assert whole["fit"] == "squash"
+    del timm["crop_pct"]
+    assert hub_preprocessing({"config.json": {"pretrained_cfg": timm}})["crop_fraction"] == 0.875
+    whole = timm | {"crop_mode": "squash", "crop_pct": 1.0}
+    assert hub_preprocessing({"config.json": {"pretrained_cfg": whole}})["fit"] == "squash"
+    with pytest.raises(BundleError, match="crop_mode squash"):
+        hub_preprocessing({"config.json": {"pretrained_cfg": {**whole, "crop_pct": 0.9}}})
 
 
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
-        ({"do_flip_channel_order": True}, "its preprocessor_config.json has do_flip_channel_order"),
+        (
+            {"do_flip_channel_order": True},
+            "its preprocessor_config.json has do_flip_channel_order True, which",
+        ),
+        ({"do_grayscale": True}, "has do_grayscale True"),
+        ({"keep_aspect_ratio": True}, "has keep_aspect_ratio True"),
+        ({"ensure_multiple_of": 14}, "has ensure_multiple_of 14"),
+        ({"crop_pct": 0.9}, "has crop_pct 0.9"),
+        ({"include_top": True}, "has include_top True"),
+        (
+            {"image_processor_type": "PoolFormerImageProcessor"},
+            "image_processor_type PoolFormerImageProcessor,",
+        ),
+        ({"do_center_crop": True}, "cuts the center out .*, and has no crop_size"),
+        ({"size": 224}, "has size 224, and does not say of which sides"),
+        ({"size": 224, "image_processor_type": "SiglipImageProcessor"}, "scales images to .*224"),
+        (
+            {"size": 256, "crop_size": 224, "image_processor_type": "DeiTImageProcessor"},
+            "scales images to .*256.* and cuts .*224.* out",
+        ),
+        (
+            {"size": {"shortest_edge": 800, "longest_edge": 1333}, "do_center_crop": True, "crop_size": 224},
+            "1333",
+        ),
+        (
+            {"size": 256, "crop_pct": 2.0, "image_processor_type": "ConvNextImageProcessor"},
+            "scales images to",
+        ),
         ({"do_resize": False}, "does not say what size images are scaled to"),
         ({"resample": 0}, "has resample 0, expected one of"),
         ({"image_mean": None}, "has image_mean None, expected three numbers"),
