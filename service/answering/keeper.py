@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import math
 import threading
@@ -135,23 +136,27 @@ class SearchKeeper(BackgroundWork):
                 lambda: not (self._waiting or self._is_at_work) or self._thread is None, _LONGEST_WAIT
             )
 
-    def wait_for(self, store: SearchStore, search_id: str) -> None:
-        """Wait some seconds for a search that another process or replica just answered; few may at a time."""
-        self.wait()
-        self._wait_until(lambda: store.has(search_id), is_likely=is_just_made(search_id))
+    async def wait_for(self, store: SearchStore, search_ids: Sequence[str]) -> None:
+        """Wait some seconds for searches that another process or replica just answered; few may at a time."""
+        await asyncio.to_thread(self.wait)
+        new = [one for one in search_ids if is_just_made(one)]
+        await self._wait_until(lambda: all(map(store.has, new)), is_likely=bool(new))
 
-    def wait_for_answer(self, store: SearchStore, number: int) -> None:
+    async def wait_for_answer(self, store: SearchStore, number: int) -> None:
         """Wait in the same way for an answer that was just given through another replica."""
         is_likely = abs(time.time() - told_at(number)) < _LONGEST_WAIT
-        self._wait_until(lambda: store.has_answer(number), is_likely=is_likely)
+        await self._wait_until(lambda: store.has_answer(number), is_likely=is_likely)
 
-    def _wait_until(self, is_there: Callable[[], bool], *, is_likely: bool) -> None:
-        if not is_likely or is_there() or not self._may_wait.acquire(blocking=False):
+    async def _wait_until(self, is_there: Callable[[], bool], *, is_likely: bool) -> None:
+        # No thread waits: an id that nobody gave is easily made up.
+        if not is_likely or await asyncio.to_thread(is_there) or not self._may_wait.acquire(blocking=False):
             return
         try:
             deadline = time.monotonic() + _LONGEST_WAIT
-            while time.monotonic() < deadline and not self._is_stopping and not is_there():
-                time.sleep(_POLL_SECONDS)
+            while time.monotonic() < deadline and not self._is_stopping:
+                await asyncio.sleep(_POLL_SECONDS)
+                if await asyncio.to_thread(is_there):
+                    return
         finally:
             self._may_wait.release()
 

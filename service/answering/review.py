@@ -92,7 +92,7 @@ class GivenAnswerBody(SearchAnswerBody):
     disagrees: str | None = Field(description="What another person said of it that cannot hold too; or null.")
     note: str | None = Field(description="What to know of the search: that it is of an older version, say.")
     why: WrongMatchBody | None = Field(
-        description="What a match that was just called wrong rests on; null for any other answer."
+        description="What a match that was just called wrong rests on; null for any other, and for many."
     )
 
 
@@ -203,11 +203,11 @@ class SearchReview:
         by: str,
         item_id: str | None = None,
         label: str | None = None,
-        sums_up: bool = True,
+        is_alone: bool = True,
     ) -> GivenAnswerBody:
         """Keep what a person said of a search. Every answer comes through here, whatever it was given by.
 
-        Of many, only the last needs the sum of what is known by then (`sums_up`).
+        One of many (not `is_alone`) tells neither what is known by then, nor what a wrong match rests on.
 
         Raises:
             SearchNotFoundError: It was not kept, or has gone.
@@ -220,14 +220,15 @@ class SearchReview:
         elif label is not None and label not in self.labels():
             nearest = [one.label for one in self.labels_like(label, _N_NEAREST)]
             raise UnknownLabelError(self.matcher.gallery.name, label, nearest)
-        why = self._why_at_once(search, item_id) if kind == "wrong" and item_id is not None else None
+        wrong = item_id if is_alone and kind == "wrong" else None
+        why = None if wrong is None else self._why_at_once(search, wrong)
         different = self._called_different(search, kind, item_id, label)
         given = self.store.answer(search_id, kind, by=by, item_id=item_id, label=label, different=different)
         others = (one for one in standing(self.store.answers(search_id)).get(search_id, []) if one.by != by)
         against = [] if kind == "wrong" else [one for one in others if differ(given, one)]
         return GivenAnswerBody(
             **vars(given),
-            sentence=self._counted().sentence if sums_up else "",
+            sentence=self._counted().sentence if is_alone else "",
             disagrees=f"another person said that {in_words(against[-1])}" if against else None,
             note=self._note(search) or (None if search.drawn_at else _NOT_DRAWN),
             # Which searches they are is not told to whoever may search.

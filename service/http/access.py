@@ -78,7 +78,7 @@ class Metrics:
         self._answers = counted("vicinal_answers", "Answers by outcome", ["gallery", "outcome"])
         self.under_way = Gauge(
             "vicinal_searches_under_way",
-            "Searches answered or waiting",
+            "Searches, and other calls that may take long, answered or waiting",
             registry=self.registry,
             # Over several processes; what one that died had under way is none of it.
             multiprocess_mode="livesum",

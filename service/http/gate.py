@@ -178,9 +178,14 @@ class SearchRoute(ApiRoute):
 
 
 class AnswerRoute(SearchRoute):
-    """A route of what persons say of searches, which whoever searches may say, and which is noted."""
+    """A route of what persons say of searches, which whoever searches may say, and which is noted; when too
+    much waits, the body is not read.
+    """
 
     is_noted = True
+
+    def _check(self, state: State) -> None:
+        state.calls.check()
 
 
 class QueryRoute(SearchRoute):

@@ -1,4 +1,7 @@
-"""Search queue: searches wait for a thread, and not long; those that wait together are answered together."""
+"""Search queue: searches wait for a thread, and not long; those that wait together are answered together.
+
+In a queue of their own so do other calls that may take long: one by one, as long as their client waits.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,14 @@ import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
+from contextvars import copy_context
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
+from starlette.requests import Request
 
 from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.engines import ENGINE
@@ -28,10 +33,11 @@ from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.search.answers import Answer
 from vicinal.service.search.gallery_search import EmbeddedImages
 
-Outcome = list[Answer] | BaseException
+Outcome = list[Any] | BaseException
+_CALLS = "calls"
 
 # What a query is expected to cost before any was measured, in seconds.
-_FIRST_GUESS = {"images": 0.02, "embeddings": 0.002, "item_ids": 0.002}
+_FIRST_GUESS = {"images": 0.02, "embeddings": 0.002, "item_ids": 0.002, _CALLS: 0.02}
 # Weight of the last measurement in the expected cost.
 _LEARNING_RATE = 0.1
 # A wait that is longer than the first for as long as the second is no burst: more arrives than is answered.
@@ -47,7 +53,9 @@ _MOST_TOGETHER = 8
 
 @dataclass(eq=False)
 class Search:
-    """Call of a client: queries of one `kind` (`images`, `embeddings` or `item_ids`), searched alike."""
+    """Call of a client: queries of one `kind` (`images`, `embeddings` or `item_ids`), searched alike; or
+    `calls` of functions.
+    """
 
     gallery: str
     kind: str
@@ -61,7 +69,7 @@ class Search:
     # In the queue: what it is expected to cost, since when it waits, and who waits for it.
     cost: float = field(default=0.0, init=False)
     since: float = field(default=0.0, init=False)
-    future: asyncio.Future[list[Answer]] = field(init=False)
+    future: asyncio.Future[list[Any]] = field(init=False)
     # Once it is prepared: the state that is searched, and its images.
     matcher: Matcher = field(init=False)
     prepared: PreparedQueries | None = field(default=None, init=False)
@@ -162,7 +170,7 @@ class SearchQueue:
         """Tell whether a search that comes now has to wait."""
         return any(one._n_under_way >= one._n_threads for one in (self, *self._beside))
 
-    async def answered(self, search: Search) -> list[Answer]:
+    async def answered(self, search: Search) -> list[Any]:
         """Answer a search; to be awaited by an event loop."""
         if (beside := self._queue_beside(search.gallery)) is not None:
             return await beside.answered(search)
@@ -181,6 +189,21 @@ class SearchQueue:
         except asyncio.CancelledError:
             search.is_gone = True
             raise
+
+    async def answered_to(self, request: Request, search: Search) -> list[Any]:
+        """Answer a search of a client who may go meanwhile: what nobody waits for is not begun."""
+        is_long = self.is_busy or search.kind == _CALLS
+        watch = asyncio.create_task(_note_departure(request, search)) if is_long else None
+        try:
+            return await self.answered(search)
+        finally:
+            if watch is not None:
+                watch.cancel()
+
+    async def called(self, request: Request, *calls: Callable[[], Any]) -> list[Any]:
+        """Results of calls that may take long, one after the other, while their client is there."""
+        run = copy_context().run
+        return await self.answered_to(request, Search("", _CALLS, [partial(run, one) for one in calls], {}))
 
     def stop(self) -> None:
         """Let the threads end after what they are at; a further search starts others."""
@@ -256,7 +279,8 @@ class SearchQueue:
             self._finish(batch, time.monotonic())
 
     def _take(self) -> list[Search]:
-        most = max(_MOST_TOGETHER, self._n_embedded_together())
+        are_calls = self._waiting[0].kind == _CALLS
+        most = 1 if are_calls else max(_MOST_TOGETHER, self._n_embedded_together())
         batch = take(self._waiting, n_idle=self._n_threads - self._n_at_work, most=most)
         self._n_at_work += 1
         self._waiting_cost -= sum(one.cost for one in batch)
@@ -282,6 +306,9 @@ class SearchQueue:
         matcher_of = cache(self._galleries.matcher)
         alike = defaultdict(list)
         for search in batch:
+            if search.kind == _CALLS:
+                _tell([(search, _made(search))])
+                continue
             try:
                 search.prepare(matcher_of)
                 alike[id(search.matcher.embedder)].append(search)
@@ -349,6 +376,21 @@ class SearchQueue:
         return self._keeper.offered(answers, first.matcher, arguments["asked"], queries, embeddings)
 
 
+def _made(search: Search) -> Outcome:
+    """Results of calls; None of those that are left when the client goes."""
+    try:
+        return [None if place and search.is_gone else call() for place, call in enumerate(search.queries)]
+    except BaseException as error:
+        return error
+
+
+async def _note_departure(request: Request, search: Search) -> None:
+    """Note when the client goes; its body was read, so that nothing else can come."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+    search.is_gone = True
+
+
 def _tell(outcomes: Sequence[tuple[Search, Outcome]]) -> None:
     """Hand outcomes to their event loops, each of which is woken once."""
     by_loop = defaultdict(list)
@@ -360,7 +402,7 @@ def _tell(outcomes: Sequence[tuple[Search, Outcome]]) -> None:
             loop.call_soon_threadsafe(_settle, told)
 
 
-def _settle(told: Sequence[tuple[asyncio.Future[list[Answer]], Outcome]]) -> None:
+def _settle(told: Sequence[tuple[asyncio.Future[list[Any]], Outcome]]) -> None:
     for future, outcome in told:
         if future.done():
             continue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Annotated
@@ -56,13 +57,17 @@ class State:
         self.keeper = SearchKeeper(settings, self.metrics.record_kept)
         self.sharing = SearchSharing(settings)  # Of kept searches and answers, with other replicas
         self.promises = PromiseWatch(self.galleries.matcher)  # Told of every answer to a search
-        self.searches = SearchQueue(
+        queue = partial(
+            SearchQueue,
             self.galleries,
             self.metrics,
             self.keeper,
             n_threads=settings.threads or usable_processors(),
             most_seconds=settings.max_wait_seconds,
         )
+        # Whatever else takes long holds up no search.
+        self.searches, self.calls = queue(), queue(is_beside=True)
+        self.probes = ThreadPoolExecutor(2, "probe")  # Threads that nothing else fills
         self.stopping = threading.Event()  # Set when the server shuts down
         self.metrics.registry.register(bundles.lookups)
         self.metrics.states.register(GalleryStateMetrics(self.galleries))
@@ -92,6 +97,7 @@ class State:
             running.enter_context(self.sharing)
             running.enter_context(self.keeper)
             running.callback(self.searches.stop)
+            running.callback(self.calls.stop)
             running.enter_context(self.promises)
             if self.mirror is not None:
                 # It ends after the counts, and brings the last ones to the home.

@@ -58,12 +58,12 @@ def run(place: Place, request: AnswerRequest, *, by: str = NOBODY) -> GivenAnswe
     return keep(SearchReview(place.matcher), request, by=by)
 
 
-def keep(review: SearchReview, request: AnswerRequest, *, by: str, sums_up: bool = True) -> GivenAnswerBody:
+def keep(review: SearchReview, request: AnswerRequest, *, by: str, is_alone: bool = True) -> GivenAnswerBody:
     """Keep what a person says in a review that is under way; see `SearchReview.answer`."""
     (kind,) = request.kinds
     item_id = request.wrong if kind == "wrong" else request.item_id
     return review.answer(
-        request.search_id, kind, by=by, item_id=item_id, label=request.label, sums_up=sums_up
+        request.search_id, kind, by=by, item_id=item_id, label=request.label, is_alone=is_alone
     )
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from functools import cache, partial
 from typing import Annotated
 
 from fastapi import HTTPException, Query, Request, Response
@@ -80,67 +82,71 @@ class DeletedSearchesBody(Body):
 
 
 @router.post("/answers")
-def answer_search(
+async def answer_search(
     gallery: str, body: answer.AnswerRequest, request: Request, state: StateDependency
 ) -> GivenAnswerBody:
     """Say what a kept search shows; what the same person said of it before is replaced."""
     call_of(request.scope).items.update(search=body.search_id)
-    place = state.place(gallery)
     # What was just searched for is kept first, here or through whom it was searched.
-    state.keeper.wait_for(SearchStore(place.gallery.path), body.search_id)
-    given = answer.run(place, body, by=_who(request))
+    await state.keeper.wait_for(_store(state, gallery), [body.search_id])
+    given: list[GivenAnswerBody] = await state.calls.called(
+        request, lambda: answer.run(state.place(gallery), body, by=_who(request))
+    )
     state.promises.answered(gallery)
-    return given
+    return given[0]
 
 
 @router.post("/answer-batches")
-def answer_searches(
+async def answer_searches(
     gallery: str, body: AnswerBatch, request: Request, state: StateDependency
 ) -> GivenAnswersBody:
-    """Say what several kept searches show, each by itself: one that is refused stops no other."""
-    call = call_of(request.scope)
-    call.items.update(searches=[one.search_id for one in body.answers])
-    review, by = _review(state, gallery), _who(request)
-    given: list[GivenAnswerBody | None] = []
-    refused = []
-    for place, said in enumerate(body.answers):
-        try:
-            state.keeper.wait_for(review.store, said.search_id)
-            given.append(answer.keep(review, said, by=by, sums_up=False))
-        except ERRORS as error:
-            given.append(None)
-            reason = detail_of(error, in_full=call.in_full)
-            refused.append(RefusedAnswerBody(place=place, type=problem_type(error), reason=reason))
+    """Say what several kept searches show, each by itself: one that is refused stops no other.
+
+    What a match that was called wrong rests on is not told of many at once. Where the client goes meanwhile,
+    what is left is not kept.
+    """
+    ids = [one.search_id for one in body.answers]
+    call_of(request.scope).items.update(searches=ids)
+    await state.keeper.wait_for(_store(state, gallery), ids)
+    # All are kept by what the gallery is now.
+    review = cache(partial(_review, state, gallery))
+    said = [partial(_kept_or_refused, review, request, *one) for one in enumerate(body.answers)]
+    *found, sentence = await state.calls.called(request, *said, lambda: review().sentence())
     state.promises.answered(gallery)
-    known = {"sentence": review.sentence()}
+    # Without one nobody is there any more.
+    known = {"sentence": sentence or ""}
+    given = [one if isinstance(one, GivenAnswerBody) else None for one in found]
     return GivenAnswersBody(
-        given=[one and one.model_copy(update=known) for one in given], refused=refused, **known
+        given=[one and one.model_copy(update=known) for one in given],
+        refused=[one for one in found if isinstance(one, RefusedAnswerBody)],
+        **known,
     )
 
 
 @router.delete("/answers/{number}")
-def take_back_search_answer(
+async def take_back_search_answer(
     gallery: str, number: int, request: Request, state: StateDependency
 ) -> TakenBackBody:
     """Take an answer back: one's own, or with the scope `admin` anybody's."""
     grant = call_of(request.scope).grant
-    own_only = grant is not None and "admin" not in grant.scopes
-    review = _review(state, gallery)
-    state.keeper.wait_for_answer(review.store, number)
-    sentence = review.take_back(number, by=_who(request) if own_only else None)
+    by = None if grant is None or "admin" in grant.scopes else grant.name
+    await state.keeper.wait_for_answer(_store(state, gallery), number)
+    (sentence,) = await state.calls.called(request, lambda: _review(state, gallery).take_back(number, by=by))
     state.promises.answered(gallery)
     return TakenBackBody(sentence=sentence)
 
 
 @labels_router.get("/labels")
-def list_labels(
+async def list_labels(
     gallery: str,
+    request: Request,
     state: StateDependency,
     like: Annotated[str, Query(max_length=1024, description="Text that labels hold or resemble.")] = "",
     size: Annotated[int, Query(ge=1, le=1000)] = 20,
 ) -> LabelListBody:
     """Labels that items have: those that hold a text, the shortest first, and those spelled like it."""
-    return LabelListBody(labels=_review(state, gallery).labels_like(like, size))
+    (found,) = await state.calls.called(request, lambda: _review(state, gallery).labels_like(like, size))
+    return LabelListBody(labels=found)
 
 
 @admin_router.get("/answers")
@@ -234,6 +240,20 @@ def delete_searches(
     deleted = store.delete(chosen, before=before)
     call_of(request.scope).items.update(searches=chosen or "all", before=before, n_deleted=deleted)
     return DeletedSearchesBody(deleted=deleted)
+
+
+def _kept_or_refused(
+    review: Callable[[], SearchReview], request: Request, place: int, said: answer.AnswerRequest
+) -> GivenAnswerBody | RefusedAnswerBody:
+    try:
+        return answer.keep(review(), said, by=_who(request), is_alone=False)
+    except ERRORS as error:
+        reason = detail_of(error, in_full=call_of(request.scope).in_full)
+        return RefusedAnswerBody(place=place, type=problem_type(error), reason=reason)
+
+
+def _store(state: State, gallery: str) -> SearchStore:
+    return SearchStore(state.settings.gallery_path(gallery))
 
 
 def _review(state: State, gallery: str) -> SearchReview:

@@ -155,9 +155,10 @@ def get_gallery(gallery: str, request: Request, state: StateDependency) -> Galle
 
 
 @router.get("/galleries/{gallery}/storage")
-def get_storage(gallery: str, state: StateDependency) -> StorageUse:
+async def get_storage(gallery: str, request: Request, state: StateDependency) -> StorageUse:
     """Bytes that a gallery takes on the disk, by what they are for, and what is free there."""
-    return storage_use(state.galleries.gallery(gallery))
+    found = await state.calls.called(request, lambda: storage_use(state.galleries.gallery(gallery)))
+    return found[0]
 
 
 @router.get("/galleries/{gallery}/versions")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any
 
 import numpy as np
 from fastapi import Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
 from pydantic import Field
 from starlette.convertors import PathConvertor, register_url_convertor
 
@@ -19,7 +21,7 @@ from vicinal.service.http.gate import Routes, SearchRoute, WriteRoute
 from vicinal.service.http.request_bodies import (
     Label,
 )
-from vicinal.service.http.state import StateDependency
+from vicinal.service.http.state import State, StateDependency
 from vicinal.service.request_fields import Body, RequestFields
 
 
@@ -79,8 +81,9 @@ class DeletionBody(Body):
 
 
 @router.get("/items")
-def list_items(
+async def list_items(
     gallery: str,
+    request: Request,
     state: StateDependency,
     after: Annotated[int | None, Query(description="`next` of the page before.")] = None,
     at: Annotated[
@@ -97,6 +100,14 @@ def list_items(
     """
     if at is not None and after is not None:
         raise RequestError("after and at both say where a page begins: give one of them")
+    page = partial(_page, state, gallery, after, at, filter, size)
+    # A filter reads the whole table.
+    return await run_in_threadpool(page) if filter is None else (await state.calls.called(request, page))[0]
+
+
+def _page(
+    state: State, gallery: str, after: int | None, at: int | None, filter: str | None, size: int
+) -> ItemPageBody:
     matcher = state.galleries.matcher(gallery)
     view = matcher.view
     selected = None if filter is None else matcher.selection(Filter.of(filter)).positions

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from importlib.resources import files
 from typing import Annotated, Literal
 
@@ -87,7 +89,7 @@ async def livez() -> dict[str, str]:
 @router.get(
     "/readyz", responses={503: {"model": ReadinessBody, "description": "Not ready, with the reasons."}}
 )
-def readyz(
+async def readyz(
     request: Request,
     state: StateDependency,
     response: Response,
@@ -104,24 +106,21 @@ def readyz(
 
     Where API keys are asked for, galleries are named to those who send one that is for all of them.
     """
-    sees_names = False
-    # Where the keys cannot be read nobody is known, and the probe is told that.
-    with suppress(KeyStoreError):
-        grant = state.keyring.find(key_in(request))
-        sees_names = not state.keyring.is_asked_for if grant is None else grant.galleries is None
-    readiness = _readiness(state, needs_all=galleries == "all", sees_names=sees_names)
+    looked = partial(_readiness, state, key_in(request), needs_all=galleries == "all")
+    readiness = await asyncio.get_running_loop().run_in_executor(state.probes, looked)
     if not readiness.ready:
         response.status_code = 503
     return readiness
 
 
 @metrics_router.get("/metrics", response_class=Response)
-def metrics(state: StateDependency) -> Response:
+async def metrics(state: StateDependency) -> Response:
     """Prometheus metrics; of several processes of one server together.
 
     Where API keys are asked for, it needs one that is for all galleries, unless `open_metrics` is set.
     """
-    return Response(state.metrics.exposition(), media_type="text/plain; version=0.0.4; charset=utf-8")
+    told = await asyncio.get_running_loop().run_in_executor(state.probes, state.metrics.exposition)
+    return Response(told, media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
 class RightsBody(Body):
@@ -168,7 +167,12 @@ def docs_file(name: str) -> Response:
     return Response(found.read_bytes(), media_type=_DOCS_FILES[name], headers=cached)
 
 
-def _readiness(state: State, *, needs_all: bool, sees_names: bool) -> ReadinessBody:
+def _readiness(state: State, key: str, *, needs_all: bool) -> ReadinessBody:
+    sees_names = False
+    # Where the keys cannot be read nobody is known, and the probe is told that.
+    with suppress(KeyStoreError):
+        grant = state.keyring.find(key)
+        sees_names = not state.keyring.is_asked_for if grant is None else grant.galleries is None
     jobs, keys = state.jobs.queue.look(), state.keyring.problem
     searches = [*state.keeper.problems, *state.sharing.problems]
     if not sees_names:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, ClassVar
 from urllib.parse import unquote
 
@@ -142,7 +142,8 @@ async def search(gallery: str, request: Request, state: StateDependency) -> Resp
         kind, queries = _as_query([parsed])
         kept = parsed.search_id
         if kept is not None:
-            queries = [await run_in_threadpool(_kept_query, state, gallery, kept)]
+            await state.keeper.wait_for(SearchStore(state.settings.gallery_path(gallery)), [kept])
+            queries = await state.calls.called(request, partial(_kept_query, state, gallery, kept))
     answers = await _answered(state, request, gallery, kind, queries, options, kept)
     return _json(_ANSWER.dump_json(answers[0]))
 
@@ -176,9 +177,7 @@ async def search_batch(
 def _kept_query(state: State, gallery: str, search_id: str) -> FloatArray:
     """(d,) embedding of a kept search."""
     matcher = state.galleries.matcher(gallery)
-    store = SearchStore(matcher.gallery.path)
-    state.keeper.wait_for(store, search_id)
-    found = store.get(search_id)
+    found = SearchStore(matcher.gallery.path).get(search_id)
     if found.bundle != matcher.snapshot.manifest.bundle:
         raise RequestError(
             f"search '{search_id}' was made with another model than gallery '{gallery}' has now: search with "
@@ -204,22 +203,10 @@ async def _answered(
     asked, call = SearchOptions.model_construct(**chosen), call_of(request.scope)
     sender = f"{call.grant and call.grant.name} {request.client and request.client.host}"
     search = Search(gallery, kind, queries, {"asked": asked}, sender, kept=kept)
-    watch = asyncio.create_task(_note_departure(request, search)) if state.searches.is_busy else None
-    try:
-        answers = await state.searches.answered(search)
-    finally:
-        if watch is not None:
-            watch.cancel()
+    answers: list[Answer] = await state.searches.answered_to(request, search)
     if call.span is not None:
         call.span.add_stages(answers[0].milliseconds)
     return answers
-
-
-async def _note_departure(request: Request, search: Search) -> None:
-    """Note when the client goes; its body was read, so that nothing else can come."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
-    search.is_gone = True
 
 
 def _json(encoded: bytes) -> Response:

@@ -6,12 +6,15 @@ import asyncio
 import shutil
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
+from anyio import to_thread
 from PIL import Image
 
 from tests.service.types import MakeSettings
@@ -21,8 +24,10 @@ from vicinal.indexer.transfer.moving import copy_gallery
 from vicinal.models.errors import NoDirectionError
 from vicinal.service.errors import TooManyRequestsError
 from vicinal.service.http import search_queue
+from vicinal.service.http.app import ROUTERS, create_app
+from vicinal.service.http.gate import QueryRoute, SearchRoute
 from vicinal.service.http.search_queue import Search, SearchQueue, take
-from vicinal.service.http.state import State
+from vicinal.service.http.state import State, state_of
 from vicinal.service.measuring.matcher import Matcher
 
 OPTIONS: dict[str, Any] = {"limit": 5}
@@ -382,3 +387,74 @@ def test_a_gallery_whose_engine_hangs_holds_up_no_other(
         assert all([(await one)[0].matches for one in hanging])
 
     asyncio.run(run())
+
+
+def test_calls_are_made_in_turn_while_their_client_is_there(make_state: Callable[..., State]) -> None:
+    state, made = make_state(threads=1, max_wait_seconds=60.0), list[str]()
+    first, second = (Search("", "calls", [partial(made.append, name)] * 3, {}) for name in "ab")
+
+    def leave() -> None:
+        second.is_gone = True
+
+    second.queries = [*second.queries[:1], leave, *second.queries[1:]]
+
+    async def run() -> None:
+        tasks = [asyncio.create_task(state.calls.answered(one)) for one in (first, second)]
+        await asyncio.sleep(0)
+        work_off(state.calls)
+        await asyncio.gather(*tasks)
+
+    asyncio.run(run())
+    assert made == ["a", "a", "a", "b"]
+
+
+LONG = {
+    "list_labels": ("GET", "labels"),
+    "list_items": ("GET", "items?filter=label = 'plain'"),
+    "get_storage": ("GET", "storage"),
+    "get_image": ("GET", "image?id=a"),
+    "get_kept_picture": ("GET", "kept/00/picture"),
+    "answer_search": ("POST", "answers"),
+    "answer_searches": ("POST", "answer-batches"),
+    "take_back_search_answer": ("DELETE", "answers/1"),
+}
+SHORT = {
+    *("get_item", "get_item_at", "get_thumbnail", "get_thumbnail_at", "list_metadata_keys"),
+    *("get_gallery", "list_galleries", "list_aliases", "list_versions", "get_compaction"),
+}
+BODIES: dict[str, Any] = {
+    "answer_search": {"search_id": "00", "absent": True},
+    "answer_searches": {"answers": [{"search_id": "00", "wrong": "a"}]},
+}
+
+
+def test_whatever_may_take_long_for_who_may_search_waits_in_a_line_of_its_own() -> None:
+    routes = [one for router in ROUTERS for one in router.routes if isinstance(one, SearchRoute)]
+    assert {one.name for one in routes if not isinstance(one, QueryRoute)} == {*LONG, *SHORT}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_what_waits_too_long_is_turned_away_and_probes_are_answered_whatever_is_full(
+    calibrated_dir: Path, make_settings: MakeSettings, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(SearchQueue, "_start", lambda _: None)
+    app = create_app(make_settings(calibrated_dir, max_wait_seconds=1.0))
+    queue, (method, path) = state_of(app).calls, LONG[name]
+    queue._costs["calls"] = 9.0
+
+    async def run() -> list[int]:
+        threads = to_thread.current_default_thread_limiter()
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            ask = partial(client.request, method, f"/v1/galleries/shoes/{path}", json=BODIES.get(name))
+            first = asyncio.create_task(ask())
+            while not queue._waiting:
+                await asyncio.sleep(0)
+            for _ in range(int(threads.total_tokens)):
+                threads.acquire_on_behalf_of_nowait(object())
+            told = [await client.get(one) for one in ("/livez", "/readyz", "/metrics")]
+            told.append(await ask())
+            first.cancel()
+            return [one.status_code for one in told]
+
+    assert asyncio.run(run()) == [200, 200, 200, 429]
