@@ -14,6 +14,8 @@ from vicinal.calibration.arrays import Bytes, FloatArray, Mask, ShortInts
 SAME_PICTURE = 0.98
 # Pairs must be as close in the embedding to be compared at all.
 CLOSE_SIMILARITY = 0.9
+# Cosine of almost the same embedding, where there is no picture.
+SAME_EMBEDDING = 0.999
 _MOST_EXAMPLES = 20
 # Length of the centered pixels of a picture without anything on it, at most.
 _BLANK = 1e-3
@@ -71,6 +73,15 @@ def examine(
 def are_same_pictures(first: Bytes, second: Bytes) -> Mask:
     """Tell pair by pair whether pictures are almost the same."""
     return np.asarray(_correlation(first, second) >= SAME_PICTURE)
+
+
+def are_near_equal(cosines: FloatArray, first: Bytes, second: Bytes) -> Mask:
+    """Tell of (m,) pairs by their cosines and (m, 768) thumbnails whether they show almost the same picture,
+    or are almost the same embedding where one is without: then its thumbnail is zero.
+    """
+    are_seen = first.any(axis=1) & second.any(axis=1)
+    is_same = (cosines >= CLOSE_SIMILARITY) & are_same_pictures(first, second)
+    return np.where(are_seen, is_same, cosines >= SAME_EMBEDDING)
 
 
 def correlations(signatures: Bytes) -> FloatArray:

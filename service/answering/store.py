@@ -28,7 +28,7 @@ import numpy as np
 
 from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.errors import StorageError
-from vicinal.indexer.hygiene import CLOSE_SIMILARITY, are_same_pictures
+from vicinal.indexer.hygiene import CLOSE_SIMILARITY, SAME_EMBEDDING, are_same_pictures
 from vicinal.indexer.storage.disk import write_ahead
 from vicinal.indexer.storage.files import size_of, storing
 from vicinal.indexer.storage.home import Mirror
@@ -51,8 +51,8 @@ _MOST_OF_VISIT = 10
 # nothing tells who asked. Behind one address may be many persons, so that no visit lasts longer than an hour.
 _ONE_VISIT = timedelta(minutes=10)
 _LONGEST_VISIT = timedelta(hours=1)
-# Cosine of almost the same ready embedding, and of photos of a thing that one sender took in a row.
-_SAME_EMBEDDING, _IN_A_ROW = 0.999, 0.8
+# Cosine of photos of a thing that one sender took in a row.
+_IN_A_ROW = 0.8
 _COMPARED_TOGETHER = 2048
 _SCHEMA = """
 begin immediate;
@@ -636,7 +636,7 @@ def visit_of(file: sqlite3.Connection, search: KeptSearch) -> str:
     while rows := found.fetchmany(_COMPARED_TOGETHER):
         visits, embeddings, signatures = zip(*rows, strict=True)
         cosines = np.frombuffer(b"".join(embeddings), "<f4").reshape(len(rows), -1) @ own
-        alike = np.flatnonzero(cosines >= (_SAME_EMBEDDING if signature is None else CLOSE_SIMILARITY))
+        alike = np.flatnonzero(cosines >= (SAME_EMBEDDING if signature is None else CLOSE_SIMILARITY))
         if signature is not None and len(alike):
             pictures = np.stack([np.frombuffer(signatures[one], np.uint8) for one in alike])
             alike = alike[are_same_pictures(pictures, np.frombuffer(signature, np.uint8)[None])]

@@ -65,16 +65,16 @@ def calibrate(
         kept_back = None
         place.matcher.put_in_force(record)
     print_left_out(progress.failures, as_json=json_output)
-    if progress.failures and not json_output:
-        # The first says how many were left out.
-        say(record.warnings[0])
     if kept_back:
         again = home.command("calibration", "activate", record.id, "-g", gallery)
         say(f"{kept_back} It was kept and is not in force; to use it: {again}", to=errors)
     if json_output:
         print_json(json.loads(record.model_dump_json()))
-    else:
-        print_promise(record, gallery, place.matcher.embedder.bundle.manifest, home, details=details)
+        return
+    print_promise(record, gallery, place.matcher.embedder.bundle.manifest, home, details=details)
+    if record.source != "leave_one_out" and not details:
+        # What became of the queries that were given.
+        say(*(f"  note: {warning}" for warning in record.warnings))
 
 
 def fit(

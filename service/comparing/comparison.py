@@ -47,7 +47,7 @@ from vicinal.service.comparing.variants import (
 )
 from vicinal.service.errors import ComparisonNotFoundError, RequestError
 from vicinal.service.galleries.bundles import ServedBundles
-from vicinal.service.measuring.calibrator import Calibration, Calibrator, pass_of, same_pictures_of
+from vicinal.service.measuring.calibrator import Calibration, Calibrator, pass_of
 from vicinal.service.measuring.evidence import measure_opis
 from vicinal.service.measuring.measurement import Measurement
 from vicinal.service.measuring.queries import LabelledQueries
@@ -55,6 +55,7 @@ from vicinal.service.measuring.records.curves import CalibrationCurves
 from vicinal.service.measuring.records.points import CalibrationPoints
 from vicinal.service.measuring.records.record import CalibrationRecord, StoredScores
 from vicinal.service.measuring.records.store import CalibrationStore
+from vicinal.service.measuring.twins import GalleryPictures, searched_apart
 from vicinal.service.measuring.visits import Visits, find_visits, visit_column
 from vicinal.service.search.item_spaces import SearchSpace
 from vicinal.service.search.pipeline import starting_threshold
@@ -205,8 +206,10 @@ class _Trial:
         evidence = None if self.in_force is None else self.in_force.evidence
         visits = None if evidence is None else evidence.visits
         by = self.request.visits_by or ("auto" if visits is None else visits.by)
+        pictures = [GalleryPictures(one.gallery, one.snapshot, by) for one in self.versions.values()]
         if self.plan.queries is not None:
             by = visit_column(by) or "none"
+        options = self.request
         try:
             for number, one in self.versions.items():
                 self.visits[number] = find_visits(by, one.gallery, one.snapshot)
@@ -216,13 +219,15 @@ class _Trial:
                 found = self._read(self.plan.queries, visit_column(by), needs_labels=True)
             if not len(found[0].labels):
                 raise UnlabelledGalleryError("no labelled item has the same picture in all versions")
+            sampled = [one.sample(options.max_queries, options.seed) for one in found]
+            if self.plan.queries is not None:
+                sampled = searched_apart(sampled, pictures)
         except (CalibrationError, SourceError) as error:
             if not self.request.versions:
                 raise
             self.tried[0].left_out["queries"] = str(error)
             return
-        options = self.request
-        sampled = [one.sample(options.max_queries, options.seed) for one in found]
+        self.warnings += sampled[0].warnings
         self.queries = dict(zip(self.versions, sampled, strict=True))
         self.labels = sampled[0].labels
 
@@ -285,7 +290,7 @@ class _Trial:
             seed=self.request.seed,
             refinement=opened.refinement,
             visits=self.visits.get(opened.version),
-            same_pictures=same_pictures_of(opened.gallery, opened.snapshot),
+            pictures=GalleryPictures(opened.gallery, opened.snapshot),
             starting=None
             if opened.served is None
             else starting_threshold(opened.served.bundle, opened.pipeline),

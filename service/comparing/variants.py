@@ -194,7 +194,8 @@ def read_common(
     for one in versions:
         reading = readings[one.snapshot.manifest.bundle]
         rows = np.flatnonzero([item.id in usable for item in reading.items])
-        found.append(reading.labelled().take(rows))
+        # What is warned of below is of all bundles.
+        found.append(replace(reading.labelled().take(rows), warnings=()))
     if n_refused := reading.total - len(usable):
         warnings.append(f"{n_refused} of {reading.total} queries in '{Path(source).name}' cannot be used")
     return found

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from vicinal.calibration import Target, choose_threshold
-from vicinal.calibration.arrays import Ints, Mask
-from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS
-from vicinal.indexer.hygiene import are_same_pictures
-from vicinal.indexer.storage.item_table import as_matrix
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.progress import OnProgress, no_progress
 from vicinal.service.measuring.evidence import (
@@ -43,13 +39,12 @@ from vicinal.service.measuring.records.record import (
     new_calibration_id,
 )
 from vicinal.service.measuring.searches import DrawnSearches
+from vicinal.service.measuring.twins import GalleryPictures, searched_apart
 from vicinal.service.measuring.visits import Visits, look_alikes
 from vicinal.service.request_fields import MetricChoice
 from vicinal.service.search.item_spaces import OpenedRefiner
 from vicinal.service.search.pipeline import Group, Pipeline
 from vicinal.service.search.scorer import Scorer
-
-SamePictures = Callable[[Ints, Ints], Mask]
 
 # Below this many labels a rate says more about these labels than about the next ones.
 _FEW_LABELS = 30
@@ -86,7 +81,7 @@ class Calibrator:
         seed: int = 0,
         refinement: OpenedRefiner | None = None,
         visits: Visits | None = None,
-        same_pictures: SamePictures | None = None,
+        pictures: GalleryPictures | None = None,
         metric: MetricChoice | None = None,
         may_decide_items: bool = False,
         starting: float | None = None,
@@ -97,7 +92,7 @@ class Calibrator:
         self.most_queries = most_queries
         self.seed = seed
         self.visits = visits
-        self.same_pictures = same_pictures
+        self.pictures = pictures
         self.starting = starting
         self.device = device
         self.metric, self.may_decide_items = metric, may_decide_items
@@ -106,6 +101,11 @@ class Calibrator:
     def leave_one_out(self) -> LabelledQueries:
         """Every labelled item of the version as a query."""
         return LabelledQueries.leave_one_out(self.snapshot, self.visits)
+
+    def apart(self, queries: LabelledQueries) -> LabelledQueries:
+        """Queries from outside as they are searched for: without the items whose very pictures they are."""
+        is_inside = self.pictures is None or queries.positions is not None
+        return queries if is_inside else searched_apart([queries], [self.pictures])[0]
 
     def measure(
         self,
@@ -119,7 +119,7 @@ class Calibrator:
         `absent`, in [0, 1), of searches without a mate; that of the queries when None.
         """
         self._require(queries, self.scorer.pipeline.group, target)
-        sampled = queries.sample(self.most_queries, self.seed)
+        sampled = self.apart(queries.sample(self.most_queries, self.seed))
         keeps_apart = self.visits is not None and self.visits.largest > 1
         n_passes = 2 if keeps_apart else 1
         measured = self.score_items(sampled, pass_of(on_progress, 0, n_passes))
@@ -280,14 +280,15 @@ class Calibrator:
     def _near_duplicates(self, measured: Measurement, queries: LabelledQueries) -> float | None:
         """Share of the queries with a mate whose best mate is almost the same picture."""
         has_mate = measured.mates.has_mate
-        if self.same_pictures is None or queries.positions is None or not has_mate.any():
+        if self.pictures is None or queries.positions is None or not has_mate.any():
             return None
         best = measured.mates.best_items[has_mate]
-        return float(self.same_pictures(queries.positions[has_mate], best).mean())
+        return float(self.pictures.are_same(queries.positions[has_mate], best).mean())
 
     def _warnings(
         self, queries: LabelledQueries, measured: Measurement, near_duplicates: float | None
     ) -> Iterator[str]:
+        yield from queries.warnings
         counts, n_items = Counter(self._labels), len(self.snapshot)
         single = sum(count == 1 for count in counts.values())
         unlabelled = n_items - len(self._labels)
@@ -334,14 +335,3 @@ def pass_of(on_progress: OnProgress, number: int, n_passes: int) -> OnProgress:
         on_progress(stage, number * n_queries + done, n_passes * n_queries)
 
     return report
-
-
-def same_pictures_of(gallery: Gallery, snapshot: Snapshot) -> SamePictures:
-    """Function that tells which items are almost the same picture, by their stored thumbnails."""
-
-    def compare(first: Ints, second: Ints) -> Mask:
-        kept = gallery.table.columns(snapshot.manifest.revision, ["signature"])
-        signatures = as_matrix(kept["signature"])
-        return are_same_pictures(signatures[first], signatures[second])
-
-    return compare

@@ -22,6 +22,7 @@ from vicinal.service.errors import CalibrationMismatchError, CalibrationRecordEr
 from vicinal.service.measuring.calibrator import Calibrator
 from vicinal.service.measuring.records.record import CalibrationRecord, new_calibration_id
 from vicinal.service.measuring.records.store import CalibrationStore
+from vicinal.service.measuring.twins import GalleryPictures
 from vicinal.service.request_fields import PipelineChoice
 from vicinal.service.search.answers import CalibrationState, Threshold, require_score
 from vicinal.service.search.gallery_search import GallerySearch
@@ -309,8 +310,9 @@ class Matcher(GallerySearch):
 
     def calibrator(self, pipeline: Pipeline) -> Calibrator:
         """Calibrator of a pipeline on the built version."""
+        pictures = GalleryPictures(self.gallery, self.snapshot)
         refinement, device = self.refinement(pipeline), self.gallery.index_device
-        return Calibrator(self.snapshot, pipeline, refinement=refinement, device=device)
+        return Calibrator(self.snapshot, pipeline, refinement=refinement, pictures=pictures, device=device)
 
     def activate(self, record_id: str) -> CalibrationRecord:
         """Put a record in force that was kept."""

@@ -336,7 +336,7 @@ class TrialScoring:
         )
 
     def _left_out(self, rows: slice) -> tuple[list[Ints], list[Ints]]:
-        """Items that a query leaves out: its own and its visit's, and these with those of its label."""
+        """Items that a query leaves out: its own, its twins' and its visit's, and these with its label's."""
         queries, codes = self._queries, self._codes[rows]
         own = [np.empty(0, np.int64)] * len(codes)
         if queries.positions is not None:
@@ -344,6 +344,8 @@ class TrialScoring:
         if self._visits is not None and queries.visits is not None:
             members = map(self._visits.members, queries.visits[rows])
             own = [_united(one, other) for one, other in zip(own, members, strict=True)]
+        if queries.left_out is not None:
+            own = [_united(one, other) for one, other in zip(own, queries.left_out[rows], strict=True)]
         of_label = map(self._labels.of_label, codes.tolist())
         return own, [_united(other, one) for one, other in zip(of_label, own, strict=True)]
 

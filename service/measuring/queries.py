@@ -13,11 +13,11 @@ import numpy as np
 
 from vicinal.calibration import CalibrationError, OneLabelError, UnlabelledGalleryError
 from vicinal.calibration.advice import advise
-from vicinal.calibration.arrays import FloatArray, Ints, Objects
+from vicinal.calibration.arrays import Bytes, FloatArray, Ints, Objects
 from vicinal.indexer.jobs.embedding_run import Failure, failed_rows
+from vicinal.indexer.jobs.preparation import PreparedItem, prepare_item
 from vicinal.indexer.sources import (
     EmbeddingSource,
-    ImageFile,
     Refuse,
     SourceItem,
     SourceOptions,
@@ -28,19 +28,22 @@ from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.embedder import Embedder
 from vicinal.models.errors import EmbeddingError, ImageError
 from vicinal.models.progress import OnProgress, no_progress
+from vicinal.models.runtime import usable_processors
 from vicinal.service.measuring.visits import Visits
 from vicinal.service.search.item_groups import value_text
 
 # Ready embeddings that are read at once.
 _ROWS = 8192
-# Files of other machines that are read at a time.
+# Files that are read at a time, at least: those of other machines are mostly waited for.
 _READERS = 8
+NO_PICTURE = np.zeros(768, np.uint8)
 
 
 @dataclass(frozen=True)
 class LabelledQueries:
     """Queries with their right answers, (n, d) float32, L2-normalized; from outside `positions` are None.
-    `visits` name what was taken together, with items too.
+    `visits` name what was taken together, with items too. `signatures`, (n, 768), are pictures at 16 x 16
+    pixels, zero where there is none; `left_out` are ascending positions of items that each is searched without.
     """
 
     embeddings: FloatArray
@@ -48,6 +51,9 @@ class LabelledQueries:
     positions: Ints | None = None
     ids: Objects | None = None
     visits: Objects | None = None
+    signatures: Bytes | None = None
+    left_out: Objects | None = None
+    warnings: tuple[str, ...] = ()
 
     @classmethod
     def leave_one_out(cls, snapshot: Snapshot, visits: Visits | None = None) -> LabelledQueries:
@@ -70,7 +76,8 @@ class LabelledQueries:
 
     def take(self, rows: Ints) -> LabelledQueries:
         """Some of the queries, in the order of their rows."""
-        kept: dict[str, Any] = {name: one[rows] for name, one in vars(self).items() if one is not None}
+        columns = {name: one for name, one in vars(self).items() if isinstance(one, np.ndarray)}
+        kept: dict[str, Any] = {name: one[rows] for name, one in columns.items()}
         return replace(self, **kept)
 
 
@@ -107,6 +114,7 @@ class QueryReading:
     failures: list[Failure] = field(default_factory=list)
     rows: list[FloatArray] = field(default_factory=list)
     items: list[SourceItem] = field(default_factory=list)
+    signatures: list[Bytes] = field(default_factory=list)
     visit_column: str | None = None
 
     def fail(self, item: SourceItem, reason: str) -> None:
@@ -132,6 +140,8 @@ class QueryReading:
             np.array([item.label for item in self.items], dtype=object),
             ids=np.array([item.id for item in self.items], dtype=object),
             visits=np.array(visits, dtype=object) if self.visit_column else None,
+            signatures=np.stack(self.signatures),
+            warnings=self.warnings,
         )
 
 
@@ -168,7 +178,7 @@ def read_queries(
         _check_labels(source, [one for one in items if one.problem is None], advice)
     # A GPU may take fewer at a time from some batch on.
     size = embedder.batch_size
-    with ThreadPoolExecutor(_READERS, thread_name_prefix="queries") as pool:
+    with ThreadPoolExecutor(max(_READERS, usable_processors()), thread_name_prefix="queries") as pool:
         for start in range(0, len(items), size):
             batch = items[start : start + size]
             usable = []
@@ -176,43 +186,32 @@ def read_queries(
                 if reason := item.problem or refuse(item.path):
                     reading.fail(item, reason)
                 else:
-                    usable.append((item, pool.submit(_readable, item.path, embedder)))
-            _embed(list(_read(usable, reading)), embedder, reading)
+                    usable.append((item, pool.submit(prepare_item, item, embedder)))
+            _embed(list(_prepared(usable, reading)), embedder, reading)
             on_progress("embed", start + len(batch), n)
     return reading
 
 
-def _read(
-    items: Iterable[tuple[SourceItem, Future[Path | bytes]]], reading: QueryReading
-) -> Iterator[tuple[SourceItem, Path | bytes]]:
-    for item, read in items:
+def _prepared(
+    items: Iterable[tuple[SourceItem, Future[PreparedItem]]], reading: QueryReading
+) -> Iterator[PreparedItem]:
+    for item, prepared in items:
         try:
-            yield item, read.result()
+            yield prepared.result()
         except (ImageError, OSError) as error:
             reading.fail(item, str(error))
 
 
-def _embed(
-    images: Sequence[tuple[SourceItem, Path | bytes]], embedder: Embedder, reading: QueryReading
-) -> None:
-    """Embed what can be used; one that cannot be takes no other with it."""
-    if not images:
-        return
-    try:
-        rows = embedder.embed([image for _, image in images], refuse_blank=True)
-    except (ImageError, EmbeddingError, OSError) as error:
-        if len(images) == 1:
-            reading.fail(images[0][0], str(error))
-            return
-        for one in images:
-            _embed([one], embedder, reading)
-        return
-    reading.rows += [rows[i : i + 1] for i in range(len(images))]
-    reading.items += [item for item, _ in images]
-
-
-def _readable(file: ImageFile, embedder: Embedder) -> Path | bytes:
-    return file if isinstance(file, Path) else file.read(embedder.limits)
+def _embed(images: Sequence[PreparedItem], embedder: Embedder, reading: QueryReading) -> None:
+    """Embed what can be used; one without direction takes no other with it."""
+    for one, raw in zip(images, embedder.infer([one.tensor for one in images]), strict=True):
+        try:
+            reading.rows.append(embedder.finish(raw[None]))
+        except EmbeddingError as error:
+            reading.fail(one.item, str(error))
+            continue
+        reading.items.append(one.item)
+        reading.signatures.append(one.columns["signature"])
 
 
 def _check_labels(source: Path | str, items: Sequence[SourceItem], advice: str) -> None:
@@ -229,4 +228,5 @@ def _read_embeddings(source: EmbeddingSource, dim: int, reading: QueryReading) -
         columns = (rows.ids, rows.labels, rows.metadata)
         for item_id, label, metadata in zip(*(one.to_pylist() for one in columns), strict=True):
             reading.items.append(SourceItem(item_id, source.path, label, json.loads(metadata)))
+            reading.signatures.append(NO_PICTURE)
     reading.failures += failed_rows(source)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field, StrictBool, StrictInt, model_validator
@@ -232,8 +232,9 @@ def measure(
     progress: Progress | None = None,
 ) -> Calibration:
     """Calibrate the built version, by its labels where nothing else is given; keep nothing."""
-    from vicinal.service.measuring.calibrator import Calibrator, same_pictures_of
+    from vicinal.service.measuring.calibrator import Calibrator
     from vicinal.service.measuring.queries import require_labels
+    from vicinal.service.measuring.twins import GalleryPictures
     from vicinal.service.measuring.visits import find_visits
     from vicinal.service.search.pipeline import starting_threshold
 
@@ -249,7 +250,7 @@ def measure(
         most_queries=request.max_queries,
         refinement=matcher.refinement(pipeline),
         visits=find_visits(by, gallery, snapshot),
-        same_pictures=same_pictures_of(gallery, snapshot),
+        pictures=GalleryPictures(gallery, snapshot, request.visits_by),
         # Answers are taken by the threshold that decides now, and so by its metric.
         metric=None if request.answers and request.metric == "auto" else request.metric,
         may_decide_items=_is_open(matcher, request),
@@ -266,16 +267,12 @@ def measure(
             absent=request.absent,
             on_progress=progress,
         )
-    found = calibrator.measure(
+    return calibrator.measure(
         queries.labelled() if queries else calibrator.leave_one_out(),
         request.whole_target(),
         absent=request.absent,
         on_progress=progress,
     )
-    if queries is None:
-        return found
-    warnings = (*queries.warnings, *found.record.warnings)
-    return replace(found, record=found.record.model_copy(update={"warnings": warnings}))
 
 
 def _is_open(matcher: Matcher, request: CalibrateRequest) -> bool:

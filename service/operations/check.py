@@ -93,7 +93,7 @@ def run(place: Place, request: CheckRequest, progress: Progress) -> PromiseCheck
         matcher.calibrator(record.pipeline),
         record,
         queries.labelled() if queries else answered_searches(matcher, record.pipeline),
-        warnings=(*(queries.warnings if queries else ()), *_warnings(matcher, record)),
+        warnings=tuple(_warnings(matcher, record)),
         noun=matcher.embedder.bundle.manifest.noun,
         on_progress=progress,
     )

@@ -104,7 +104,9 @@ def check_calibration(
         measured = calibrator.score_searches(queries, record.threshold, on_progress)
         labels, warnings = queries.labelled.labels, (*queries.warnings, *warnings)
     else:
-        measured, labels = calibrator.score(queries, on_progress), queries.labels
+        asked = calibrator.apart(queries)
+        measured, labels = calibrator.score(asked, on_progress), asked.labels
+        warnings = (*asked.warnings, *warnings)
     searches = measured.searches
     tried: dict[TriedRate, tuple[LabelCounts, RateInterval, RateInterval | None]] = {}
     for rate in _RATES:
