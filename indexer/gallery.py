@@ -195,6 +195,11 @@ class Gallery:
         return "" if active is None else self.table.identity(active.revision).get("refiner", "")
 
     @property
+    def index_kind(self) -> str:
+        """Kind of the searched version's index; `auto` before anything was indexed."""
+        return "auto" if self.active_version is None else self.snapshot().manifest.index_kind
+
+    @property
     def in_words(self) -> str:
         """Words for what it holds; '' before anything was indexed."""
         active, space = self.activation, self.space

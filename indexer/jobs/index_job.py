@@ -125,6 +125,10 @@ class IndexJob:
         self._seconds: dict[str, float] = {}
         self._lap_began = time.monotonic()
 
+    @property
+    def _index(self) -> str:
+        return self.plan.index or self.gallery.index_kind
+
     def run(self) -> IndexResult:
         """Go on where the last attempt was, up to the new version."""
         try:
@@ -142,7 +146,7 @@ class IndexJob:
         if active is not None and not self.sync.is_own_bundle(active) and (self.gallery.space or given.space):
             # Ready embeddings of a space are not mixed with anything else.
             raise SpaceMismatchError(self.gallery.name, self.gallery.in_words, given.in_words)
-        check_index(self.plan.index, self.embedder.bundle.dim, self.gallery.tables.engine)
+        check_index(self._index, self.embedder.bundle.dim, self.gallery.tables.engine)
         with self.staging.held():
             finished = self._finished_before()
             if finished is not None:
@@ -212,7 +216,7 @@ class IndexJob:
         if self.gallery.kept_refiner(self.embedder.bundle) != self.gallery.refiner:
             return True
         manifest = self.gallery.snapshot().manifest
-        return self.plan.index not in ("auto", manifest.index, manifest.index_kind)
+        return self._index not in ("auto", manifest.index, manifest.index_kind)
 
     def _unchanged(self, work: SyncWork, active: Activation) -> IndexResult:
         """The result where nothing had to be done."""
@@ -326,7 +330,7 @@ class IndexJob:
                 )
             else:
                 self.gallery.table.append(rows)
-        snapshot = self.gallery.publish(graph, index=self.plan.index, activate=False)
+        snapshot = self.gallery.publish(graph, index=self._index, activate=False)
         hygiene = _examined(self.gallery, snapshot, has_images=not bundle.manifest.space)
         self._end("publish")
         made = snapshot.manifest

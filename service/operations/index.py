@@ -61,10 +61,16 @@ class NewVersion(ItemSource):
     bundle: Annotated[str | None, CommandOption(is_hidden=True)] = Field(
         None, pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$", description="Name of a bundle below `bundles_dir`."
     )
-    index: Annotated[str, CommandOption("auto, Flat, SQ8, IVF1024,SQ8 and the like, or milvus.")] = Field(
-        "auto",
-        description="Kind of the vector index: `auto`, `Flat`, `SQ8`, `PQ16x4fs`, or inverted lists before "
-        "them such as `IVF1024,SQ8`; or `milvus`, at the address that is the setting `milvus_url`.",
+    index: Annotated[
+        str | None,
+        CommandOption(
+            "auto, Flat, SQ8, IVF1024,SQ8 and the like, or milvus. Default: as the gallery has it, at first auto."
+        ),
+    ] = Field(
+        None,
+        description="Kind of the vector index; null for that of the searched version, at first `auto`: "
+        "`auto`, `Flat`, `SQ8`, `PQ16x4fs`, or inverted lists before them such as `IVF1024,SQ8`; or "
+        "`milvus`, at the address that is the setting `milvus_url`.",
         examples=["auto"],
     )
     refine: Annotated[

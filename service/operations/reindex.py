@@ -96,7 +96,7 @@ def require(place: Place, request: ReindexRequest) -> None:
         unopened: Literal["images"] | None = None if request.source is None else "images"
         source = open_items(place, request) if is_ready else unopened
         served = place.bundles.resolve(gallery, source, bundle=request.bundle, space=request.space)
-        check_index(request.index, served.bundle.dim, gallery.tables.engine)
+        check_index(request.index or gallery.index_kind, served.bundle.dim, gallery.tables.engine)
     except (BundleError, GalleryError, RefineError) as error:
         raise RequestError(str(error)) from error
     held, given = gallery.in_words, served.bundle.manifest.in_words

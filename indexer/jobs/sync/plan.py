@@ -211,7 +211,8 @@ class IndexPlan:
     conflict: OnConflict = "error"
     delete: bool = False  # Leave out items of the source that it does not list any more
     restore: bool = False  # Bring back what a person removed and the source still lists
-    index: str = "auto"  # Factory string of the vector index, or `auto`
+    # Factory string of the vector index, `auto` or an engine; None for that of the searched version
+    index: str | None = None
     activate: bool = True  # Put the new version in force; otherwise it waits to be activated
     # Version whose own calibrations come into force with it; as before when None
     calibrated_as: int | None = None

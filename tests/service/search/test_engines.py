@@ -173,3 +173,16 @@ def test_a_version_of_an_index_that_went_says_what_to_do_and_is_made_anew(
         old.index(index=index)
     old.index(index="auto")
     assert old.search(query, threshold=0.2).matches == expected
+
+
+@pytest.mark.parametrize("kind", ["milvus", "HNSW8", "graph", "auto"])
+def test_the_index_of_a_gallery_stays_until_another_is_named(tmp_path: Path, kind: str) -> None:
+    rng, gallery = np.random.default_rng(0), open_gallery("kept", data_dir=tmp_path / "data")
+    gallery.bundles.engine._opened = ExactEngine()  # type: ignore[assignment]
+    first = gallery.index(drawn(rng, N), space="clip", index=kind)
+    expected = "Flat" if kind == "auto" else first.index
+    assert gallery.index(drawn(rng, 8, N), space="clip").index == expected
+    assert not gallery.index(drawn(np.random.default_rng(0), N), space="clip").is_new
+    assert gallery.index().index == expected
+    named = gallery.index(drawn(rng, 8, N + 8), space="clip", index="auto")
+    assert named.index == "Flat"
