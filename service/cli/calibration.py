@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from vicinal.service.cli.console import errors, print_json, print_left_out, print_table, progress_of, say
+from vicinal.service.cli.console import (
+    end_by,
+    errors,
+    print_json,
+    print_left_out,
+    print_table,
+    progress_of,
+    say,
+)
 from vicinal.service.cli.options import DetailsOption, GalleryOption, Home, JsonOption
 from vicinal.service.errors import RequestError
 from vicinal.service.operations import calibrate as operation
@@ -281,15 +289,17 @@ def check(
         given += [] if group is None else ["--group-by", group.by]
         again = home.command("calibrate", *source, "-g", gallery, *target, *given)
         say(*_check_lines(found, again, place.matcher.embedder.bundle.manifest.noun, details=details))
-    if found.verdict == "broken":
-        raise typer.Exit(1)
+    end_by(found.verdict == "broken")
 
 
 @app.command("drift")
 def drift(
     gallery: GalleryOption, choice: PipelineChoice, home: Home, json_output: JsonOption = False
 ) -> None:
-    """Whether searches still look like the queries of the calibration in force, as servers have written."""
+    """Whether searches still look like the queries of the calibration in force, as servers have written.
+
+    Exit status: 1 where they have drifted strongly, 0 where not, or it cannot be told, 2 after an error.
+    """
     from vicinal.service.measuring.drift import read_drift
 
     matcher = home.matcher(gallery)
@@ -302,6 +312,7 @@ def drift(
         print_json(found)
     else:
         say(f"Drift from calibration {record.id}: {drift_words(found)}")
+    end_by(found.level == "strong")
 
 
 def _tried(text: str) -> TriedThreshold:

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from vicinal.service.cli import transfer
 from vicinal.service.cli.console import (
+    end_by,
     errors,
     print_failures,
     print_json,
@@ -227,7 +228,10 @@ def add(
     home: Home,
     json_output: JsonOption = False,
 ) -> None:
-    """Add images or embeddings while the gallery is searched; what is there stays without --replace."""
+    """Add images or embeddings while the gallery is searched; what is there stays without --replace.
+
+    Exit status: 1 where some could not be read, 0 where all were, 2 after an error.
+    """
     from vicinal.indexer.errors import ItemExistsError
 
     request = request.deciding(conflict_rule(replaces=replaces, skips=skips))
@@ -252,6 +256,7 @@ def add(
     else:
         _print_addition(name, done, len(reader.view()))
         say(*unread_lines(unread))
+    end_by(done.failures or unread)
 
 
 @app.command("remove")

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
-from vicinal.service.cli.console import errors, print_failures, print_json, print_look, progress_of, say
+from vicinal.service.cli.console import (
+    end_by,
+    errors,
+    print_failures,
+    print_json,
+    print_look,
+    progress_of,
+    say,
+)
 from vicinal.service.cli.options import GalleryOption, Home, JsonOption, conflict_rule
 from vicinal.service.errors import RequestError
 from vicinal.service.operations import index as index_operation
@@ -52,6 +60,8 @@ def index(
 
     What the gallery holds stays, and is not embedded again; what was removed from it stays out. A run that
     was stopped goes on where it was when it is started again over the same files.
+
+    Exit status: 1 where something of the source could not be read, 0 where all was, 2 after an error.
     """
     request = request.deciding(conflict_rule(replaces=replaces, skips=skips))
     _require_source(request, dry_run=dry_run)
@@ -73,13 +83,14 @@ def index(
         result = index_operation.run(place, request, progress)
     if json_output:
         print_json(result)
-        return
-    _print_build(gallery, result)
-    if result.is_new and request.activate:
-        _print_searches(place)
-    elif result.is_new:
-        comparison = home.command("compare", str(result.version), "--gallery", gallery)
-        say(f"Not searched yet: `{comparison}`, then `vicinal use`")
+    else:
+        _print_build(gallery, result)
+        if result.is_new and request.activate:
+            _print_searches(place)
+        elif result.is_new:
+            comparison = home.command("compare", str(result.version), "--gallery", gallery)
+            say(f"Not searched yet: `{comparison}`, then `vicinal use`")
+    end_by(result.failures or result.unread)
 
 
 def _require_source(request: index_operation.IndexRequest, *, dry_run: bool) -> None:

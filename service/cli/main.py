@@ -1,4 +1,4 @@
-"""The `vicinal` command: every error is one line and exit code 2."""
+"""The `vicinal` command: every error is one line and exit status 2; 1 says that a command found something."""
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ from vicinal.service.cli import (
 from vicinal.service.cli.bundles import at_hand, evaluate, making, train, train_refiner
 from vicinal.service.cli.console import errors, say
 from vicinal.service.surfaces.command_line import Commands
+
+_ERROR = 2
 
 
 class _Group(TyperGroup):
@@ -102,11 +104,16 @@ def main() -> None:
     except (typer.Abort, KeyboardInterrupt):
         _fail("stopped")
     except Exception as error:
-        _fail(_reason(error))
+        reason = _reason(error)
+        if reason is None:
+            # By itself an interpreter ends with 1, which says that a command found something.
+            sys.excepthook(type(error), error, error.__traceback__)
+            sys.exit(_ERROR)
+        _fail(reason)
 
 
-def _reason(error: Exception) -> str:
-    """Message of an error that was raised on purpose; any other goes on."""
+def _reason(error: Exception) -> str | None:
+    """Message of an error that was raised on purpose; None for any other."""
     from pydantic import ValidationError
 
     from vicinal.indexer.sources.items import is_utf8
@@ -123,7 +130,7 @@ def _reason(error: Exception) -> str:
         return in_commands(error)
     if isinstance(error, UnicodeEncodeError) and not is_utf8(error.object):
         return f"'{error.object}' is not UTF-8"
-    raise error
+    return None
 
 
 def _fail(reason: str) -> None:
@@ -132,4 +139,4 @@ def _fail(reason: str) -> None:
 
     line = readable(" ".join(reason.split()))
     say(f"vicinal: {line}", to=errors)
-    sys.exit(2)
+    sys.exit(_ERROR)

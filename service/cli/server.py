@@ -11,7 +11,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from vicinal.service.cli.console import errors, print_json, print_table, say
+from vicinal.service.cli.console import end_by, errors, print_json, print_table, say
 from vicinal.service.cli.options import Home, JsonOption
 from vicinal.service.words import search_words
 
@@ -118,5 +118,4 @@ def print_findings(findings: Sequence[Finding], *, json_output: bool) -> None:
         for one in findings:
             table.add_row(Text(one.state, style=_STYLES[one.state]), one.name, one.says)
         print_table(table)
-    if any(one.state == "failed" for one in findings):
-        raise typer.Exit(1)
+    end_by(any(one.state == "failed" for one in findings))

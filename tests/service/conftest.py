@@ -306,11 +306,11 @@ def cli_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tiny_bundle
 
 @pytest.fixture
 def run(cli_environment: None) -> Callable[..., Result]:
-    """Runs a command that is expected to work."""
+    """Runs a command that is expected to work, and to end with a status."""
 
-    def invoke(*arguments: object) -> Result:
+    def invoke(*arguments: object, status: int = 0) -> Result:
         result = CliRunner().invoke(app, [str(one) for one in arguments], catch_exceptions=False)
-        assert result.exit_code == 0, result.output
+        assert result.exit_code == status, result.output
         return result
 
     return invoke

@@ -110,7 +110,7 @@ def test_parquet_files_with_images_are_indexed_again_without_embedding_anew(
     write(1, [None, b"words", encode(view(2, 8))])
     looked = run("index", tmp_path / "photos", "-g", "shop", "--dry-run").stdout
     assert looked.startswith("9 items with 3 labels; 3 items a label")
-    built = json.loads(run("index", tmp_path / "photos", "-g", "shop", "--json").stdout)
+    built = json.loads(run("index", tmp_path / "photos", "-g", "shop", "--json", status=1).stdout)
     assert (built["n_items"], built["n_embedded"]) == (7, 7)
     reasons = {one["id"]: one["reason"] for one in built["failures"]}
     assert reasons.keys() == {"photos/data/train-1:0", "photos/1-1.png"}
