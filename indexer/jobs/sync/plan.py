@@ -6,6 +6,7 @@ Only `removed`, which has to be asked for, takes out an item; only `changed` and
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -133,6 +134,8 @@ def plan_sync(
         for item_id, there in held.items():
             if there.description.source == source and item_id not in known:
                 plan.outcomes[item_id] = "removed" if delete else "missing"
+    if delete:
+        _follow_content(plan, held, listed)
     return plan
 
 
@@ -184,6 +187,67 @@ def _merged(before: Description, now: Description) -> Description:
         # What has no source of its own takes nothing over.
         return replace(kept, source=before.source, listing=before.listing)
     return kept
+
+
+def _follow_content(plan: SyncPlan, held: Mapping[str, HeldItem], listed: Mapping[str, ListedItem]) -> None:
+    """Let what was set by hand go with its image to the id that the source gives it now."""
+    moves = _moves(plan, held, listed)
+    for item_id in {one for move in moves for one in move}:
+        # What was set by hand there is of the image that left.
+        if plan.outcomes[item_id] == "changed":
+            plan.described.pop(item_id, None)
+    for item_id, new_id in moves:
+        is_copy = plan.outcomes[new_id] in ("unchanged", "updated")
+        now = plan.described.get(new_id, (held if is_copy else listed)[new_id].description)
+        new = _with_set_by_hand(now, held[item_id].description)
+        if new != now:
+            plan.described[new_id] = new
+            if is_copy:
+                plan.outcomes[new_id] = "updated"
+
+
+def _moves(
+    plan: SyncPlan, held: Mapping[str, HeldItem], listed: Mapping[str, ListedItem]
+) -> list[tuple[str, str]]:
+    """Pairs of an id that its image leaves and of one that has it now, in their order; the last one has what
+    several leave. An item that had the image before counts where another goes, and no new one has it.
+    """
+    leaving = plan.ids("removed", "changed")
+    sizes = {held[item_id].description.file_size for item_id in leaving}
+    contents = {held[item_id].content_sha256 for item_id in leaving}
+    new, copies = defaultdict[bytes, list[str]](list), defaultdict[bytes, list[str]](list)
+    for item_id in plan.ids("added", "changed", "replaced"):
+        if listed[item_id].description.file_size in sizes:
+            new[listed[item_id].digest()].append(item_id)
+    for item_id in plan.ids("unchanged", "updated"):
+        if (content := held[item_id].content_sha256) in contents:
+            copies[content].append(item_id)
+    moves = []
+    for item_id in leaving:
+        content, goes = held[item_id].content_sha256, plan.outcomes[item_id] == "removed"
+        if ids := new[content] or (copies[content] if goes else []):
+            moves.append((item_id, ids.pop(0) if len(ids) > 1 else ids[0]))
+    return moves
+
+
+def _with_set_by_hand(now: Description, before: Description) -> Description:
+    """Description with what was set by hand of the same image before, unless it is set by hand itself."""
+    (old, told), (new, tells) = _fields(before), _fields(now)
+    moved = [
+        one for one in {**old, **told} if old.get(one) != told.get(one) and new.get(one) == tells.get(one)
+    ]
+    if not moved:
+        return now
+    for key in moved:
+        new.pop(key, None)
+    new |= {key: old[key] for key in moved if key in old}
+    return replace(now, label=new.pop(None), metadata=json.dumps(new))
+
+
+def _fields(one: Description) -> tuple[dict[str | None, Any], dict[str | None, Any]]:
+    """Metadata of an item and, under None, its label; and the same as its source gave it."""
+    said_label, said = json.loads(one.listing or "[null, {}]")
+    return {**json.loads(one.metadata or "{}"), None: one.label}, {**said, None: said_label}
 
 
 def _with_changes(held: dict[str, Any], said: dict[str, Any], says: dict[str, Any]) -> dict[str, Any] | None:

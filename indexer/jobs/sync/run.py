@@ -181,7 +181,7 @@ class SyncRun:
         else:
             # Nobody reads every file in a bucket first.
             moved.pop(None, None)
-            known = None if moved else {*held.ids, *removed.items}
+            known = None if moved or plan.delete else {*held.ids, *removed.items}
             listed = listed_files(images, plan.source, known)
         there = held.only(listed).items()
         if plan.source is not None:

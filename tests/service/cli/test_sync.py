@@ -7,6 +7,7 @@ import json
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,6 +15,8 @@ import pytest
 
 from tests.service.types import Fail, Run, View
 from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.jobs.changes import Patch, patch_items
+from vicinal.indexer.jobs.set_aside import bring_back, set_aside
 from vicinal.indexer.reader import GalleryReader
 
 pytestmark = pytest.mark.usefixtures("cli_environment")
@@ -34,8 +37,12 @@ def gallery(run: Run, photos: Path, tmp_path: Path) -> Gallery:
     return Gallery.open(tmp_path / "data" / "galleries" / "shop")
 
 
+def items(gallery: Gallery) -> dict[str, dict[str, Any]]:
+    return {item["id"]: item for _, item in GalleryReader(gallery).view().page(None, 1000)}
+
+
 def ids(gallery: Gallery) -> set[str]:
-    return {item["id"] for _, item in GalleryReader(gallery).view().page(None, 1000)}
+    return {*items(gallery)}
 
 
 def test_a_source_that_did_not_change_is_one_sentence(run: Run, photos: Path, gallery: Gallery) -> None:
@@ -90,6 +97,21 @@ def test_parts_of_a_source_that_were_not_read_are_in_the_summary_and_in_the_repo
     assert f"  not read: {name} (" in summary
     again = run("gallery", "add", "shop", source, "--json", status=1).stdout
     assert json.loads(again)["unread"] == dict([found])
+
+
+def test_a_renamed_file_keeps_what_was_set_by_hand(run: Run, photos: Path, gallery: Gallery) -> None:
+    patch = Patch(label="by hand", metadata={"note": "mine"})
+    patch_items(GalleryReader(gallery), {f"photos/{one}.png": patch for one in (1, 2)})
+    set_aside(GalleryReader(gallery), ["photos/2.png"], reason="blurred", by="eve")
+    for one in (1, 2):
+        (photos / f"{one}.png").rename(photos / f"new {one}.png")
+    assert "added 1, changed 0, unchanged 6" in run("index", photos, "-g", "shop", "--delete").stdout
+    renamed = items(gallery)["photos/new 1.png"]
+    assert (renamed["label"], renamed["metadata"]) == ("by hand", {"note": "mine"})
+    bring_back(GalleryReader(gallery), "photos/2.png")
+    run("index", photos, "-g", "shop", "--delete")
+    assert items(gallery)["photos/new 2.png"]["label"] == "by hand"
+    assert "Nothing to do" in run("index", photos, "-g", "shop", "--delete").stdout
 
 
 @pytest.mark.slow
