@@ -46,7 +46,7 @@ def open_pairs(data: Path, name: str, split: str) -> tuple[ScoredPairs, np.ndarr
         index_items(gallery, read_source(part.gallery), bundles.own.embedder)
         matcher = bundles.matcher(gallery)
         scorer = Scorer(matcher.snapshot, matcher.pipeline, matcher.refinement(matcher.pipeline))
-        pairs = ScoredPairs.of(matcher.snapshot, scorer, seed=0)
+        pairs = ScoredPairs.of(scorer, seed=0)
         labels = matcher.snapshot.labels
         return pairs, labels[pairs.queries] == labels[pairs.items]
 

@@ -15,7 +15,7 @@ import numpy as np
 from vicinal.calibration import Target
 from vicinal.calibration.arrays import Floats, Ints
 from vicinal.calibration.rates.answered_pairs import AnsweredPairs, PairAnswers, PairStrata
-from vicinal.indexer.views.snapshot import Snapshot
+from vicinal.indexer.views.view import GalleryView
 from vicinal.service.measuring.records.record import StoredArrays
 from vicinal.service.search.scorer import N_DECIDED_CANDIDATES, Scorer
 
@@ -46,6 +46,11 @@ class Question:
     items: tuple[int, int]
 
 
+def positions_held(view: GalleryView) -> Ints:
+    """Positions of the items that a gallery holds now."""
+    return np.delete(np.arange(view.n_positions), view.dead)
+
+
 @dataclass(frozen=True)
 class ScoredPairs(StoredArrays):
     """Query, candidate and score of n pairs, (q,) best score of a query, and how many pairs score lower."""
@@ -58,14 +63,14 @@ class ScoredPairs(StoredArrays):
     n_others: int
 
     @classmethod
-    def of(cls, snapshot: Snapshot, scorer: Scorer, *, seed: int) -> Self:
-        """Search for items, at most 1,000 of them."""
-        n = len(snapshot)
-        rng = np.random.default_rng(seed)
-        chosen = np.sort(rng.permutation(n)[:_MOST_QUERIES])
+    def of(cls, scorer: Scorer, *, seed: int) -> Self:
+        """Search for items that are there, at most 1,000 of them."""
+        view = scorer.view
+        there = positions_held(view)
+        n, rng = len(there), np.random.default_rng(seed)
+        chosen = np.sort(there[rng.permutation(n)[:_MOST_QUERIES]])
         own = [chosen[i : i + 1] for i in range(len(chosen))]
-        embeddings = np.asarray(snapshot.embeddings[chosen])
-        found = scorer.score(embeddings, N_DECIDED_CANDIDATES, excluded=own, items=chosen)
+        found = scorer.score(view.vectors(chosen), N_DECIDED_CANDIDATES, excluded=own, items=chosen)
         rows, columns = np.nonzero(found.positions >= 0)
         return cls(
             chosen[rows],
@@ -74,6 +79,18 @@ class ScoredPairs(StoredArrays):
             np.maximum(found.scores[:, 0], 0.0),
             len(chosen) * (n - 1) - len(rows),
         )
+
+    def among(self, there: Ints) -> tuple[Self, Ints]:
+        """The pairs of items at some positions, and their places among all."""
+        kept = np.flatnonzero(np.isin(self.queries, there) & np.isin(self.items, there))
+        queries, scores = self.queries[kept], self.scores[kept]
+        # The best of each query comes first.
+        best = scores[np.unique(queries, return_index=True)[1]]
+        n_queries = int(np.isin(np.unique(self.queries), there).sum())
+        top_scores = np.zeros(n_queries)
+        top_scores[: len(best)] = np.maximum(best, 0.0)
+        n_others = n_queries * (len(there) - 1) - len(kept)
+        return type(self)(queries, self.items[kept], scores, top_scores, n_others), kept
 
     @cached_property
     def strata(self) -> PairStrata:

@@ -17,9 +17,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Self, TypeVar
 
+import numpy as np
 from pydantic import BaseModel, Field
 
 from vicinal.calibration import CalibrationError, RateInterval, Target, TopScoreCounts, UnreachableTargetError
+from vicinal.calibration.arrays import Ints
 from vicinal.calibration.rates.answered_pairs import AnsweredPairs
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.storage.files import (
@@ -31,6 +33,7 @@ from vicinal.indexer.storage.files import (
     write_bound,
     write_sealed,
 )
+from vicinal.indexer.views.view import GalleryView
 from vicinal.models.configs.sealed_json import BrokenSealError
 from vicinal.models.errors import ReadyEmbeddingsError
 from vicinal.service.errors import CalibrationRecordError, RequestError
@@ -40,6 +43,7 @@ from vicinal.service.labelling.questions import (
     Question,
     ScoredPairs,
     next_block,
+    positions_held,
     posterior,
     progress,
 )
@@ -119,6 +123,7 @@ class LabelState(BaseModel, frozen=True, extra="forbid"):
     pipeline: str
     n_answers: int = Field(description="Answers so far, those that could not tell included.")
     n_skipped: int = Field(description="Answers that could not tell.")
+    n_gone: int = Field(description="Answers about photos that are gone: kept, and counted in nothing.")
     fewest: int = Field(description="Answers before which nothing is estimated.")
     questions: list[LabelQuestion] = Field(
         description="What is asked next; the first is to be answered now. Empty when all pairs were."
@@ -133,8 +138,9 @@ class LabelState(BaseModel, frozen=True, extra="forbid"):
 class LabelSession:
     """Session of a gallery; see `start` and `current`."""
 
-    def __init__(self, gallery: Gallery, session_id: str) -> None:
+    def __init__(self, gallery: Gallery, session_id: str, view: GalleryView) -> None:
         self.gallery = gallery
+        self._view = view
         self.path = gallery.path / _FOLDER / session_id
         self.head = _read(self.path / "session.json", _Head)
         self._known: tuple[list[_Answered], AnsweredPairs] | None = None
@@ -161,11 +167,12 @@ class LabelSession:
             version=snapshot.manifest.version,
             n_items=snapshot.manifest.n_items,
         )
-        scorer = Scorer(snapshot, pipeline, matcher.refinement(pipeline))
-        pairs = ScoredPairs.of(snapshot, scorer, seed=head.seed)
+        view = matcher.view
+        scorer = Scorer(view, pipeline, matcher.refinement(pipeline))
+        pairs = ScoredPairs.of(scorer, seed=head.seed)
         if not len(pairs.scores):
             raise CalibrationError(
-                f"gallery '{matcher.gallery.name}' has {len(snapshot)} images: pairs take two of them"
+                f"gallery '{matcher.gallery.name}' has {len(view)} images: pairs take two of them"
             )
         folder = matcher.gallery.path / _FOLDER
         make_folder(folder / head.id)
@@ -175,7 +182,7 @@ class LabelSession:
         write_sealed(folder / head.id / "session.json", head.model_dump_json(indent=2))
         # Last, so that a session that is there is complete.
         write_sealed(folder / _CURRENT, _Current(session=head.id).model_dump_json())
-        return cls(matcher.gallery, head.id)
+        return cls(matcher.gallery, head.id, view)
 
     @classmethod
     def current(cls, matcher: Matcher) -> Self | None:
@@ -183,7 +190,7 @@ class LabelSession:
         path = matcher.gallery.path / _FOLDER / _CURRENT
         if not path.exists():
             return None
-        found = cls(matcher.gallery, _read(path, _Current).session)
+        found = cls(matcher.gallery, _read(path, _Current).session, matcher.view)
         manifest = matcher.snapshot.manifest
         is_same = (found.head.version, found.head.bundle) == (manifest.version, manifest.bundle)
         return found if is_same and found.head.pipeline == matcher.pipeline else None
@@ -216,18 +223,19 @@ class LabelSession:
             questions = self.questions(answers)
             if not questions:
                 raise RequestError("all pairs were asked about: finish the session")
-            answers.append(_Answered(pair=questions[0].pair, same=same))
+            answers.append(_Answered(pair=int(self._places[questions[0].pair]), same=same))
 
     def undo(self) -> None:
         """Forget the last answer; its question comes again."""
         with self._changing() as answers:
-            if not answers:
+            there = np.flatnonzero(np.isin([one.pair for one in answers], self._places))
+            if not len(there):
                 raise RequestError("there is no answer to take back")
-            answers.pop()
+            del answers[there[-1]]
 
     def questions(self, answers: list[_Answered] | None = None) -> list[Question]:
         """Questions that are asked next, as far as that is settled: the first is to be answered now."""
-        so_far = self.answers() if answers is None else answers
+        so_far = self._counted(answers)
         n_before = len(so_far) // BLOCK * BLOCK
         asked, replies = _columns(so_far[:n_before])
         head = self.head
@@ -237,7 +245,7 @@ class LabelSession:
 
     def estimate(self, answers: list[_Answered] | None = None) -> LabelEstimate | None:
         """The threshold that the answers so far give; None with too few, or where none holds the target."""
-        so_far, target = self.answers() if answers is None else answers, self.head.target
+        so_far, target = self._counted(answers), self.head.target
         n_told = _n_told(so_far)
         if n_told < FEWEST:
             return None
@@ -254,13 +262,13 @@ class LabelSession:
             is_enough=progress(found, n_told, target) >= 1.0,
         )
 
-    def state(self, matcher: Matcher) -> LabelState:
+    def state(self) -> LabelState:
         """State for a page."""
         answers, head = self.answers(), self.head
-        estimate, n_told = self.estimate(answers), _n_told(answers)
-        ids = matcher.snapshot.item_table["id"]
+        counted, estimate = self._counted(answers), self.estimate(answers)
+        n_told = _n_told(counted)
         questions = [
-            LabelQuestion(number=number, items=tuple(ids[one].as_py() for one in question.items))
+            LabelQuestion(number=number, items=tuple(one["id"] for one in self._view.items(question.items)))
             for number, question in enumerate(self.questions(answers), start=len(answers))
         ]
         return LabelState(
@@ -269,21 +277,22 @@ class LabelSession:
             target=str(head.target),
             pipeline=head.pipeline.key,
             n_answers=len(answers),
-            n_skipped=len(answers) - n_told,
+            n_skipped=len(counted) - n_told,
+            n_gone=len(answers) - len(counted),
             fewest=FEWEST,
             questions=questions,
-            progress=progress(self._posterior(answers), n_told, head.target),
+            progress=progress(self._posterior(counted), n_told, head.target),
             estimate=estimate,
             sentence=_sentence(n_told, estimate),
         )
 
     def finish(self, matcher: Matcher) -> CalibrationRecord:
         """Make a calibration of the answers, and put it in force."""
-        answers = self.answers()
+        answers = self._counted()
         n_told = _n_told(answers)
         if n_told < FEWEST:
             raise CalibrationError(f"{n_told} answers say too little: go on to {FEWEST} at least")
-        found, head = self.estimate(answers), self.head
+        found, head = self.estimate(), self.head
         if found is None:
             raise self._unreachable(answers)
         distinct = {one.pair for one in answers if one.same is not None}
@@ -334,14 +343,30 @@ class LabelSession:
         """End the session; its answers stay on the disk."""
         remove_file(self.path.parent / _CURRENT)
 
-    @cached_property
+    def _counted(self, answers: list[_Answered] | None = None) -> list[_Answered]:
+        """Answers, all when None, about photos that are there, each with the place of its pair in `pairs`."""
+        so_far = self.answers() if answers is None else answers
+        place_of = {int(pair): place for place, pair in enumerate(self._places)}
+        return [_Answered(pair=place_of[one.pair], same=one.same) for one in so_far if one.pair in place_of]
+
+    @property
     def pairs(self) -> ScoredPairs:
-        """The pairs that questions are drawn from."""
+        """The pairs that questions are drawn from: of items that are there."""
+        return self._held[0]
+
+    @property
+    def _places(self) -> Ints:
+        """Places of the `pairs` among all that were drawn, by which answers are kept."""
+        return self._held[1]
+
+    @cached_property
+    def _held(self) -> tuple[ScoredPairs, Ints]:
         path = self.path / "pairs.npz"
         try:
-            return ScoredPairs.from_bytes(read_bound(path, self.head.pairs_sha256))
+            drawn = ScoredPairs.from_bytes(read_bound(path, self.head.pairs_sha256))
         except (OSError, BrokenSealError) as error:
             raise _damaged(path) from error
+        return drawn.among(positions_held(self._view))
 
     @contextmanager
     def _changing(self) -> Iterator[list[_Answered]]:

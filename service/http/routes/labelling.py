@@ -36,31 +36,29 @@ def start_labelling(gallery: str, body: LabellingStart, state: StateDependency) 
     Its questions are pairs that searches of the gallery would show. A session belongs to the searched version
     and pipeline: when one of these changes, another is begun.
     """
-    place = state.place(gallery)
-    return label.run(place, body).state(place.matcher)
+    return label.run(state.place(gallery), body).state()
 
 
 @router.get("")
 def get_labelling(gallery: str, state: StateDependency) -> LabelState:
     """Tell how far the session under way is, and what it asks next."""
-    session, matcher = _current(state, gallery)
-    return session.state(matcher)
+    return _current(state, gallery)[0].state()
 
 
 @router.post("/answers")
 def add_answer(gallery: str, body: LabelAnswer, state: StateDependency) -> LabelState:
     """Answer the question that is to be answered now."""
-    session, matcher = _current(state, gallery)
+    session, _ = _current(state, gallery)
     session.answer(body.number, body.same)
-    return session.state(matcher)
+    return session.state()
 
 
 @router.delete("/answers/last")
 def take_back_answer(gallery: str, state: StateDependency) -> LabelState:
     """Take the last answer back; its question comes again."""
-    session, matcher = _current(state, gallery)
+    session, _ = _current(state, gallery)
     session.undo()
-    return session.state(matcher)
+    return session.state()
 
 
 @router.post("/finish")

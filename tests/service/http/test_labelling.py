@@ -55,6 +55,16 @@ def test_answers_become_the_threshold_of_searches(web: TestClient) -> None:
     assert web.get(LABELLING).status_code == 404
 
 
+def test_photos_that_are_removed_are_asked_about_no_more(web: TestClient) -> None:
+    begun = told(web.post(LABELLING, json=TARGET))
+    asked = begun["questions"][0]["items"]
+    answer(web, 1)
+    told(web.post("/v1/galleries/shoes/items/delete", json={"ids": asked}))
+    state = told(web.get(LABELLING))
+    assert (state["n_answers"], state["n_gone"]) == (1, 1)
+    assert not {one for question in state["questions"] for one in question["items"]} & {*asked}
+
+
 def test_a_session_is_given_up(web: TestClient) -> None:
     told(web.post(LABELLING, json=TARGET))
     assert web.delete(LABELLING).status_code == 204

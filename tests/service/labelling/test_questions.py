@@ -43,7 +43,7 @@ def snapshot(write_gallery: WriteGallery) -> Snapshot:
 
 @pytest.fixture(scope="module")
 def pairs(snapshot: Snapshot) -> ScoredPairs:
-    return ScoredPairs.of(snapshot, Scorer(snapshot, OFF), seed=0)
+    return ScoredPairs.of(Scorer(snapshot, OFF), seed=0)
 
 
 def is_same(pairs: ScoredPairs, pair: int) -> bool:
