@@ -20,6 +20,7 @@ from torch.optim.lr_scheduler import (
 )
 
 from vicinal.calibration.frozen import Frozen
+from vicinal.models.configs.file import typed
 from vicinal.models.errors import ConfigError
 from vicinal.training.backbones.backbone import EmbeddingNetwork
 
@@ -141,6 +142,7 @@ class OptimizerConfig(Frozen):
             raise ValueError(
                 f"milestone {self.schedule.milestones[0]} lies in the warm-up of {self.n_warmup} steps"
             )
+        build_optimizer([{"params": [nn.Parameter()]}], self)
         return self
 
 
@@ -168,11 +170,13 @@ def parameter_groups(
 
 def build_optimizer(groups: list[dict[str, Any]], config: OptimizerConfig) -> Optimizer:
     """Create the optimizer over groups that name their rate and decay."""
+    create, whose = _OPTIMIZERS[config.name], f"optimizer '{config.name}'"
     defaults = {"momentum": 0.9} if config.name == "sgd" else {}
+    given = typed(create, config.arguments, whose)
     try:
-        return _OPTIMIZERS[config.name](groups, **{**defaults, **config.arguments})
+        return create(groups, **{**defaults, **given})
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"optimizer '{config.name}': {error}: change optimizer.arguments") from error
+        raise ConfigError(f"{whose}: {error}: change optimizer.arguments") from error
 
 
 def build_schedule(optimizer: Optimizer, config: OptimizerConfig) -> LRScheduler:

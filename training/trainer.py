@@ -83,8 +83,6 @@ class Trainer:
         self.device = choose_device(device)
         self.observer = observer or TrainingObserver()
         self.precision = MixedPrecision(config.precision, self.device)
-        # A wrong name or argument is told before images are decoded for an hour.
-        _build_loss(config, 8, [config.sampler.smallest_class] * config.sampler.batch_size)
 
     def run(self, *, resume: bool = False) -> TrainingResult:
         """Load the images, train, and return the network with the best validation.
@@ -152,7 +150,13 @@ class Trainer:
         network.to(memory_format=torch.channels_last)
         projector = build_projector(network.dim, config.backbone.projector).to(self.device)
         seen = config.backbone.projector.dim if config.backbone.projector else network.dim
-        loss = _build_loss(config, seen, np.bincount(training.class_ids).tolist()).to(self.device)
+        loss = build_loss(
+            config.loss,
+            dim=seen,
+            class_sizes=np.bincount(training.class_ids).tolist(),
+            max_per_class=config.sampler.max_per_class,
+            batch_design=config.sampler.batch_design,
+        ).to(self.device)
         groups = parameter_groups(network, projector, loss, config.optimizer)
         optimizer = build_optimizer(groups, config.optimizer)
         return TrainingState(
@@ -244,17 +248,6 @@ class Trainer:
     def _save(self, state: State, images: _Images) -> None:
         if self.folder is not None:
             save_checkpoint(self._checkpoint, state, images.identity)
-
-
-def _build_loss(config: TrainingConfig, dim: int, class_sizes: list[int]) -> MetricLoss:
-    sampler = config.sampler
-    return build_loss(
-        config.loss,
-        dim=dim,
-        class_sizes=class_sizes,
-        max_per_class=sampler.max_per_class,
-        batch_design=sampler.batch_design,
-    )
 
 
 def _mean_feature(network: EmbeddingNetwork, training: LabelledImages, config: TrainingConfig) -> Tensor:

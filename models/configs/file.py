@@ -7,15 +7,17 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from types import FunctionType
+from typing import Any, TypeVar, get_args, get_type_hints
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from vicinal.calibration.advice import advise
 from vicinal.models.errors import ConfigError
 
 Model = TypeVar("Model", bound=BaseModel)
 
+_KINDS = ConfigDict(arbitrary_types_allowed=True, allow_inf_nan=False)
 _BARE_WORD = re.compile(r"""[^\s'"\[\]{}=#,]+""")
 
 
@@ -56,6 +58,20 @@ def checked(
         return model.model_validate(_rooted(fields, data_root or Path.cwd()))
     except ValidationError as error:
         raise ConfigError(f"{where}: {explain(error, model, fields)}") from error
+
+
+def typed(create: Any, arguments: Mapping[str, Any], whose: str) -> dict[str, Any]:
+    """Arguments of a class or a function as its annotations say; ConfigError where one cannot be."""
+    kinds = get_type_hints(
+        create if isinstance(create, FunctionType) else create.__init__, include_extras=True
+    )
+    found = {}
+    for name, value in arguments.items():
+        try:
+            found[name] = TypeAdapter(kinds.get(name, Any), config=_KINDS).validate_python(value)
+        except ValidationError as error:
+            raise ConfigError(f"{whose}: {name} is {value!r}: {error.errors()[0]['msg']}") from error
+    return found
 
 
 def explain(error: ValidationError, model: type[BaseModel], fields: Mapping[str, Any]) -> str:

@@ -81,6 +81,9 @@ def test_rate_rises_in_the_warm_up_and_then_follows_its_formula(kind: str) -> No
         ({"schedule": "plateau"}, "does not match any of the expected tags"),
         ({"name": "lion"}, "'adamw', 'adam', 'sgd' or 'rmsprop'"),
         ({"learning_rate": float("nan")}, "greater than 0|finite"),
+        ({"arguments": {"betas": "a"}}, "'adamw': betas is 'a': Input should be a valid tuple"),
+        ({"name": "sgd", "arguments": {"momentum": "x"}}, "momentum is 'x': .*valid number"),
+        ({"arguments": {"eps": -1.0}}, "change optimizer.arguments"),
     ],
 )
 def test_rates_that_cannot_be_are_refused(fields: dict[str, Any], message: str) -> None:

@@ -200,14 +200,6 @@ def test_convolutions_run_channels_last(
         torch.testing.assert_close(last[name], value, rtol=1e-4, atol=1e-5)
 
 
-def test_a_wrong_loss_is_told_before_any_image_is_read(
-    make_training_config: MakeConfig, tmp_path: Path
-) -> None:
-    config = make_training_config(loss="hinge", datasets=[{"kind": "folder", "root": tmp_path / "gone"}])
-    with pytest.raises(ConfigError, match="unknown loss 'hinge'"):
-        Trainer(config).run()
-
-
 def test_input_that_the_backbone_cannot_take_is_refused(make_training_config: MakeConfig) -> None:
     """A transformer has positions for one size of image."""
     backbone = {"name": "vit_tiny_patch16_224", "pooling": "native", "arguments": {"depth": 1}}

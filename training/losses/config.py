@@ -44,7 +44,12 @@ class LossConfig(Frozen):
 
 
 def check_loss_fits_sampler(loss: LossConfig, sampler: SamplerConfig) -> None:
-    """Refuse losses that need other batches than the sampler draws."""
+    """Refuse losses that need other batches than the sampler draws, or do not take what they are given.
+
+    Raises:
+        ConfigError: A loss is unknown, or an argument of it is missing, unknown or of another type.
+        ValueError: The sampler draws other batches.
+    """
     parts: tuple[LossConfig | AddedLossConfig, ...] = (loss, *loss.add)
     for one in parts:
         match one.name:
@@ -74,3 +79,14 @@ def check_loss_fits_sampler(loss: LossConfig, sampler: SamplerConfig) -> None:
                         f"the contextual loss has k {k}, the sampler draws {drawn} images of a class: "
                         f"set k in loss.arguments to {drawn}, or sampler.{key} to {k}"
                     )
+    if loss != LossConfig():
+        # Torch takes seconds to load; whatever is wrong is told before images are decoded for an hour.
+        from vicinal.training.losses.registry import build_loss
+
+        build_loss(
+            loss,
+            dim=8,
+            class_sizes=[sampler.smallest_class] * sampler.batch_size,
+            max_per_class=sampler.max_per_class,
+            batch_design=sampler.batch_design,
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pydantic import PositiveFloat, PositiveInt
 from pytorch_metric_learning import distances, losses, miners
 from torch import Tensor, nn
 
@@ -75,7 +76,7 @@ def margin(margin: float = 0.2, beta: float = 1.2, nu: float = 0.0) -> Published
     return PublishedLoss(losses.MarginLoss(margin=margin, nu=nu, beta=beta))
 
 
-def fast_ap(bins: int = 10) -> PublishedLoss:
+def fast_ap(bins: PositiveInt = 10) -> PublishedLoss:
     """FastAP, average precision by a histogram of distances (Cakir et al., CVPR 2019)."""
     return PublishedLoss(losses.FastAPLoss(num_bins=bins))
 
@@ -85,7 +86,7 @@ def proxy_anchor(n_classes: int, dim: int, *, margin: float = 0.1, alpha: float 
     return PublishedLoss(losses.ProxyAnchorLoss(n_classes, dim, margin=margin, alpha=alpha))
 
 
-def proxy_nca(n_classes: int, dim: int, *, softmax_scale: float = 1.0) -> PublishedLoss:
+def proxy_nca(n_classes: int, dim: int, *, softmax_scale: PositiveFloat = 1.0) -> PublishedLoss:
     """Proxy-NCA loss, one learned proxy a class (Movshovitz-Attias et al., ICCV 2017)."""
     return PublishedLoss(losses.ProxyNCALoss(n_classes, dim, softmax_scale=softmax_scale))
 
@@ -100,6 +101,6 @@ def cosface(n_classes: int, dim: int, *, margin: float = 0.35, scale: float = 64
     return PublishedLoss(losses.CosFaceLoss(n_classes, dim, margin=margin, scale=scale))
 
 
-def normalized_softmax(n_classes: int, dim: int, *, temperature: float = 0.05) -> PublishedLoss:
+def normalized_softmax(n_classes: int, dim: int, *, temperature: PositiveFloat = 0.05) -> PublishedLoss:
     """Softmax over normalized class weights (Zhai and Wu, BMVC 2019)."""
     return PublishedLoss(losses.NormalizedSoftmaxLoss(n_classes, dim, temperature=temperature))

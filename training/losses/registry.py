@@ -6,9 +6,10 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import PositiveInt, ValidationError
 from torch import Tensor
 
+from vicinal.models.configs.file import typed
 from vicinal.models.errors import ConfigError
 from vicinal.training.losses import published
 from vicinal.training.losses.balanced_contrastive import BalancedContrastiveLoss
@@ -24,7 +25,9 @@ from vicinal.training.losses.threshold_consistent_margin import ThresholdConsist
 Loss = Callable[[Tensor, Tensor], Tensor]
 
 
-def _cross_batch_memory(dim: int, loss: str | Mapping[str, Any], memory_size: int = 1024) -> MetricLoss:
+def _cross_batch_memory(
+    dim: int, loss: str | Mapping[str, Any], memory_size: PositiveInt = 1024
+) -> MetricLoss:
     try:
         config = LossConfig.model_validate({"name": loss} if isinstance(loss, str) else loss)
     except ValidationError as error:
@@ -109,6 +112,6 @@ def _build(name: str, arguments: Mapping[str, Any], facts: Mapping[str, Any]) ->
         raise ConfigError(f"unknown loss '{name}': choose one of {', '.join(available_losses())}")
     usable = {key: value for key, value in facts.items() if key in inspect.signature(create).parameters}
     try:
-        return create(**{**usable, **arguments})
+        return create(**{**usable, **typed(create, arguments, f"loss '{name}'")})
     except TypeError as error:
         raise ConfigError(f"loss '{name}': {error}") from error

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from pydantic import TypeAdapter, ValidationError
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("pytorch_metric_learning")
@@ -16,8 +17,10 @@ from torch import Tensor, nn  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from vicinal.models.errors import ConfigError  # noqa: E402
-from vicinal.training.losses.config import LossConfig  # noqa: E402
-from vicinal.training.losses.registry import available_losses, build_loss  # noqa: E402
+from vicinal.training.losses.config import LossConfig, check_loss_fits_sampler  # noqa: E402
+from vicinal.training.losses.registry import available_losses, build_loss, loss_arguments  # noqa: E402
+from vicinal.training.refiner.config import RefinerRecipe  # noqa: E402
+from vicinal.training.samplers import SamplerConfig  # noqa: E402
 
 Evaluate = Callable[..., tuple[float, NDArray[np.float64]]]
 FACTS = {"n_classes": 4, "dim": 6, "class_sizes": [4, 9, 5, 6], "max_per_class": 4}
@@ -222,6 +225,46 @@ def test_additions_are_weighted_and_summed(make_batch: Callable[..., Any]) -> No
         _build("contextual")(*batch),
     ]
     assert build_loss(config, **FACTS)(*batch).item() == pytest.approx(sum(parts).item(), rel=1e-12)
+
+
+@every_loss
+@pytest.mark.parametrize("wrong", ["a", [[1]], float("nan"), {"x": "y"}], ids=str)
+def test_an_argument_of_another_type_is_refused_by_name(name: str, wrong: Any) -> None:
+    for argument in loss_arguments(name).keys() - {"loss"}:
+        with pytest.raises(ConfigError, match=f"'{name}': {argument} is "):
+            _build(name, **{argument: wrong})
+
+
+@pytest.mark.parametrize(
+    ("loss", "message"),
+    [
+        ({"arguments": {"mining_margin": "none"}}, "mining_margin is 'none': .*valid number"),
+        ({"name": "circle", "arguments": {"margin": "a"}}, "'circle': margin is 'a': .*valid number"),
+        ({"name": "recall_at_k", "arguments": {"ks": [4.5]}}, r"ks is \[4.5\]: .*valid integer"),
+        (
+            {"add": [{"name": "tcm", "arguments": {"pairs": "some"}}]},
+            "pairs is 'some': .*'all' or 'positive'",
+        ),
+        ({"name": "cross_batch_memory", "arguments": {"loss": "triplet", "memory_size": -1}}, "memory_size"),
+        (
+            {
+                "name": "cross_batch_memory",
+                "arguments": {"loss": {"name": "triplet", "arguments": {"swap": 3}}},
+            },
+            "'triplet': swap is 3: .*valid boolean",
+        ),
+        ({"name": "fast_ap", "arguments": {"bins": 0}}, "bins"),
+        ({"name": "hinge"}, "unknown loss 'hinge'"),
+        ({"name": "balanced_contrastive"}, "margin"),
+    ],
+)
+def test_both_recipes_refuse_a_wrong_argument_when_they_are_read(loss: dict[str, Any], message: str) -> None:
+    sampler = TypeAdapter(SamplerConfig).validate_python({"kind": "group"})
+    with pytest.raises(ConfigError, match=message):
+        check_loss_fits_sampler(LossConfig.model_validate(loss), sampler)
+    if loss.get("name") != "balanced_contrastive":
+        with pytest.raises(ValidationError, match=message):
+            RefinerRecipe.model_validate({"loss": loss})
 
 
 def test_unknown_loss_lists_the_known_ones() -> None:

@@ -55,7 +55,7 @@ def test_batches_that_cannot_be_are_refused(fields: dict[str, Any], message: str
 @pytest.mark.parametrize("added", [False, True])
 def test_batch_design_may_be_left_out_or_be_that_of_the_sampler(sampler: dict[str, Any], added: bool) -> None:
     for arguments in ({"batch_design": read(sampler).batch_design}, {}):
-        own = {"name": "balanced_contrastive", "arguments": arguments}
+        own = {"name": "balanced_contrastive", "arguments": {"margin": 4.0, **arguments}}
         check_loss_fits_sampler(LossConfig.model_validate({"add": [own]} if added else own), read(sampler))
 
 
