@@ -292,7 +292,7 @@ class LocalGallery:
 
     @checked_call
     def remove_added(self, search_id: str) -> str:
-        """Remove the item that a search became, which is a query again; the item's id."""
+        """Remove the item that a search became; the item's id."""
         return remove_added(self._reader, search_id)
 
     @checked_call

@@ -139,12 +139,12 @@ def add_confirmed(
 
 
 def remove_added(reader: GalleryReader, search_id: str) -> str:
-    """Remove the item that a search became, which is a query again; the item's id."""
+    """Remove the item that a search became; the item's id."""
     store = SearchStore(reader.gallery.path)
     item_id = store.get(search_id).item_id
     if item_id is None:
         raise RequestError(f"search '{search_id}' has become no item of gallery '{reader.gallery.name}'")
-    # First: a search whose item is there must not be a query.
+    # First: what was noted says which item to remove.
     if (reader.view().positions([item_id]) >= 0).any():
         remove_items(reader, [item_id])
     store.mark_added(search_id, None)

@@ -26,7 +26,7 @@ from vicinal.indexer.jobs.changes import digests_of
 from vicinal.refine.errors import RefineError
 from vicinal.service.answering.asking import Asking, differ, in_words, said_twice, settle
 from vicinal.service.answering.different import called_different
-from vicinal.service.answering.drawn import drawn_searches
+from vicinal.service.answering.drawn import SearchedItems, drawn_searches
 from vicinal.service.answering.store import (
     AnswerKind,
     KeptSearch,
@@ -48,8 +48,8 @@ Shown = Literal["no_match", "unsure", "wrong"]
 # Candidates of a question, each of another label.
 N_SHOWN = 9
 MOST_QUESTIONS = 20
-# Searches that draws are made from, a random sample of all, and those that are scored anew at a time.
-_MOST_DRAWN_FROM, _TOGETHER = 2000, 256
+# Searches that draws are made from, a random sample of all.
+_MOST_DRAWN_FROM = 2000
 _N_NEAREST = 5
 _PAGE = 500
 
@@ -268,11 +268,13 @@ class SearchReview:
     def next(self, n: int, *, by: str) -> SearchQuestionsBody:
         """At most `n` searches that a person is to be asked about next; that they were drawn is noted."""
         kept = self.store.searches(most=_MOST_DRAWN_FROM)
-        searches = {one.id: one for one in kept if self._can_be_asked_about(one)}
+        searches = {one.id: one for one in kept if self._is_comparable(one)}
         said = standing(self.store.answers())
+        # Its own item would tell what a search shows.
+        asked = {key: one for key, one in searches.items() if one.item_id is None}
         asking = Asking(said, self.store.asked(), by)
-        found = asking.unanswered(searches.values())[:n]
-        found += asking.due_again(searches.values(), self._surprising(searches, said))[: n - len(found)]
+        found = asking.unanswered(asked.values())[:n]
+        found += asking.due_again(asked.values(), self._surprising(asked, said))[: n - len(found)]
         self.store.draw([], asked=[one for one in found if not asking.is_open(one)], by=by)
         found += self._drawn(searches, said, n - len(found), by)
         return SearchQuestionsBody(
@@ -350,16 +352,12 @@ class SearchReview:
         ids = [one["id"] for one in view.items(found)]
         return dict(digests_of(self.matcher.gallery, view, ids)) if ids else {}
 
-    def _can_be_asked_about(self, search: KeptSearch) -> bool:
-        """Tell whether a search can be scored today, and is no item."""
-        return self._is_comparable(search) and search.item_id is None
-
     def _note(self, search: KeptSearch) -> str | None:
         manifest = self.matcher.snapshot.manifest
         if search.bundle != manifest.bundle:
             return _OTHER_MODEL
         if search.item_id is not None:
-            return f"this search became item '{search.item_id}': its answer counts in no rate"
+            return f"this search became item '{search.item_id}': its answer counts as if that were not there"
         if (search.version, search.pipeline) == (manifest.version, self.pipeline):
             return None
         made = f"in version {search.version}" if search.version != manifest.version else ""
@@ -403,24 +401,20 @@ class SearchReview:
         return {one.id for one, top in zip(absent, tops, strict=True) if top >= threshold}
 
     def _scores_of(self, searches: Sequence[KeptSearch]) -> Floats:
-        """(n,) best score of each under the pipeline in force, -inf where nothing can be compared."""
+        """(n,) best score of each under the pipeline in force, as calibrations know it."""
         manifest = self.matcher.snapshot.manifest
         state = str(self.store.path), manifest.bundle, manifest.version, self.pipeline
         with _scores_lock:
             known = _scores.setdefault(state, {})
-        tops = {
-            one.id: one.top_score
-            for one in searches
-            if (one.version, one.pipeline) == (manifest.version, self.pipeline)
-        }
-        lacking = [one for one in searches if one.id not in tops and one.id not in known]
-        for start in range(0, len(lacking), _TOGETHER):
-            part = lacking[start : start + _TOGETHER]
-            embeddings = np.stack([one.embedding for one in part])
-            answers = self.matcher.search(embeddings=embeddings, without=(), limit=1)
-            known.update((one.id, answer.top_score) for one, answer in zip(part, answers, strict=True))
-        found = [tops[one.id] if one.id in tops else known[one.id] for one in searches]
-        return np.array([-np.inf if one is None else one for one in found])
+        lacking = [one for one in searches if one.id not in known]
+        if lacking:
+            items = SearchedItems(self.store.searches(most=_MOST_DRAWN_FROM), self.matcher.snapshot)
+            pipeline = self.matcher.thresholds.with_form(self.matcher.pipeline, self.threshold)
+            scorer = self.matcher.calibrator(pipeline).scorer
+            rows = items.rows(lacking, self.pipeline)
+            found = rows.top_scores(self.matcher.snapshot, scorer, pipeline.group)
+            known.update(zip((one.id for one in lacking), found.tolist(), strict=True))
+        return np.array([known[one.id] for one in searches])
 
     def _questions(
         self, searches: Sequence[KeptSearch], said: dict[str, list[SearchAnswer]]
@@ -454,7 +448,7 @@ class SearchReview:
         answers = self.store.answers(replaced=True)
         said = standing(self.store.answers())
         drawn = self.store.searches(most=0)
-        counting = [one for one in drawn if self._can_be_asked_about(one) and one.id in said]
+        counting = [one for one in drawn if self._is_comparable(one) and one.id in said]
         settled = [settle(said[one.id]) for one in counting]
         n_by = {kind: sum(one is not None and one.kind == kind for one in settled) for kind in _KINDS}
         pairs = said_twice(said, answers, self.store.asked())
@@ -489,10 +483,12 @@ class SearchReview:
     def _rates(self) -> dict[SearchRate, StatedRate]:
         """Rates at the threshold in force that the answers show, each that any is a trial of."""
         manifest, threshold = self.matcher.snapshot.manifest, self.threshold.value
+        drawn = [(one.id, one.item_id) for one in self.store.searches(most=0)]
         numbers = tuple(one.number for one in self.store.answers())
         if threshold is None or not numbers:
             return {}
-        state = str(self.store.path), manifest.bundle, manifest.version, self.pipeline, threshold, numbers
+        version = manifest.bundle, manifest.version
+        state = str(self.store.path), *version, self.pipeline, threshold, numbers, *drawn
         with _scores_lock:
             known = _rates.get(state)
         if known is not None:
@@ -502,8 +498,8 @@ class SearchReview:
         calibrator = self.matcher.calibrator(pipeline)
         # Where nothing that was drawn could be told.
         with suppress(CalibrationError):
-            drawn = drawn_searches(self.store, self.matcher.snapshot, self.pipeline)
-            searches = calibrator.score_searches(drawn, threshold).searches
+            told = drawn_searches(self.store, self.matcher.snapshot, self.pipeline)
+            searches = calibrator.score_searches(told, threshold).searches
             for rate in SEARCH_RATES:
                 one = None if searches is None else searches.interval(rate, threshold)
                 if one is not None:
@@ -517,12 +513,10 @@ class SearchReview:
     ) -> list[str]:
         answered = [one for one in drawn if one.id in said]
         n_other = sum(one.bundle != self.matcher.snapshot.manifest.bundle for one in answered)
-        n_items = sum(one.item_id is not None for one in answered)
         n_free = len(said) - len(answered)
         gone = sorted(labels - self.labels().keys())
         told = [
             (n_other, f"{number_of(n_other, 'answered search', 'answered searches')}: {_OTHER_MODEL}"),
-            (n_items, f"{number_of(n_items, 'answered search', 'answered searches')} became items"),
             (n_free, f"{number_of(n_free, 'answered search', 'answered searches')}: {_NOT_DRAWN}"),
             (len(gone), f"no item has these labels any more: {', '.join(gone[:_N_NEAREST])}"),
         ]

@@ -147,7 +147,7 @@ def _print_removed(place: Place, search: str, *, as_json: bool) -> None:
     if as_json:
         print_json({"item_id": item_id})
     else:
-        say(f"Item {item_id} is gone, and its search is a query again.")
+        say(f"Item {item_id} is gone.")
 
 
 def _ask(place: Place, reviewed: SearchReview, by: str) -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from vicinal.calibration.arrays import FloatArray, Floats, Mask, Objects
+from vicinal.calibration.arrays import FloatArray, Floats, Ints, Mask
 from vicinal.calibration.rates.answered_searches import AnsweredSearches
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.service.measuring.measurement import Measurement, top_scores
@@ -18,13 +19,24 @@ from vicinal.service.search.scorer import Scorer
 
 @dataclass(frozen=True)
 class SearchRows:
-    """Kept searches: (n, d) embeddings, (n,) what was taken together, and (n,) best scores, NaN where these
-    are not known for what is measured.
+    """Kept searches: (n, d) embeddings, (n,) items that each is not to find, and (n,) best scores, NaN where
+    these are not known for what is measured.
     """
 
     embeddings: FloatArray
-    visits: Objects
+    excluded: Sequence[Ints]
     scores: Floats
+
+    def top_scores(self, snapshot: Snapshot, scorer: Scorer, group: Group | None) -> Floats:
+        """(n,) best scores, those that are not known searched for."""
+        found, is_new = self.scores.copy(), np.isnan(self.scores)
+        # The form of a group's score may just have been chosen.
+        if group != scorer.pipeline.group:
+            is_new[:] = True
+        excluded = [one for one, is_wanted in zip(self.excluded, is_new, strict=True) if is_wanted]
+        rows = self.embeddings[is_new]
+        found[is_new] = top_scores(snapshot, scorer, rows, group=group, excluded=excluded)
+        return found
 
 
 @dataclass(frozen=True)
@@ -34,8 +46,7 @@ class DrawnSearches:
     Attributes:
         labelled: Those that a person could tell: with their label, or with one of their own where the gallery
             lacks what they show.
-        others: Those that could not be told, and those that are no query any more, such as one that became
-            an item.
+        others: Those that could not be told, and those that count in no rate.
         is_unsure: (n,) which of the others could not be told.
         sample: The random sample of all searches.
         visits: Items that came of searches, by the visit of the search: never found by the like of them.
@@ -59,7 +70,7 @@ class DrawnSearches:
         """The answers with scores, by what was `measured`; strata have an edge at the threshold."""
         n, known = len(measured.codes), measured.mates.has_mate
         others, sample = (
-            self._top_scores(rows, snapshot, scorer, measured.group) for rows in (self.others, self.sample)
+            rows.top_scores(snapshot, scorer, measured.group) for rows in (self.others, self.sample)
         )
         more = np.zeros(len(others), bool)
         return AnsweredSearches(
@@ -76,19 +87,3 @@ class DrawnSearches:
             n_again=self.n_again,
             n_disagreed=self.n_disagreed,
         )
-
-    def _top_scores(
-        self, rows: SearchRows, snapshot: Snapshot, scorer: Scorer, group: Group | None
-    ) -> Floats:
-        found, is_new = rows.scores.copy(), np.isnan(rows.scores)
-        # The form of a group's score may just have been chosen.
-        if group != scorer.pipeline.group:
-            is_new[:] = True
-        found[is_new] = top_scores(
-            snapshot,
-            scorer,
-            rows.embeddings[is_new],
-            group=group,
-            excluded=[self.visits.members(name) for name in rows.visits[is_new]],
-        )
-        return found

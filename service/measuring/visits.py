@@ -119,8 +119,8 @@ class Visits:
                 np.fill_diagonal(is_joined, False)
                 joined[kind] += int(is_joined.any(axis=1).sum())
                 parts.join(places, is_joined)
-        for places in _places_by_search(snapshot):
-            parts.join(places, np.ones((len(places), len(places)), dtype=bool))
+        for several in search_visits(snapshot).values():
+            parts.join(np.array(several), np.ones((len(several), len(several)), dtype=bool))
         is_labelled = np.array([label is not None for label in snapshot.labels], dtype=bool)
         timed = np.isfinite(clues.seconds[is_labelled])
         are_told = bool(len(timed)) and float(timed.mean()) >= _TIMED
@@ -254,15 +254,15 @@ def _places_by_label(labels: Objects) -> Iterator[Ints]:
             yield places[:_MOST]
 
 
-def _places_by_search(snapshot: Items) -> Iterator[Ints]:
-    """Positions of the items of each visit that searches of two or more items came from."""
+def search_visits(snapshot: Items) -> dict[str, list[int]]:
+    """Positions of the items that came of searches, by the visit of the search."""
     texts = snapshot.item_table["metadata"].cast(pa.string())
     named = defaultdict[str, list[int]](list)
     for place in np.flatnonzero(pc.match_substring(texts.fill_null(""), f'"{SEARCH_VISIT}"').to_numpy()):
         visit = value_text(json.loads(texts[int(place)].as_py()).get(SEARCH_VISIT))
         if visit is not None:
             named[visit].append(int(place))
-    yield from (np.array(places) for places in named.values() if len(places) > 1)
+    return dict(named)
 
 
 def _cosines(snapshot: Items, places: Ints) -> FloatArray:

@@ -39,7 +39,7 @@ class SearchAdditionRequest(RequestFields):
 
 
 class RemovedItemBody(Body):
-    """Item that is gone, so that its search is a query again."""
+    """Item of a search, which is gone."""
 
     item_id: str
 
@@ -83,9 +83,8 @@ def add_searches(
 ) -> SearchAdditions:
     """Make searches items of the gallery of which persons agree what they show.
 
-    Those come first that were missed, then unsure ones; one of a visit. A search that is an item is no query
-    of a calibration any more. What is added without being named is also compacted, so that calibrations have
-    it.
+    Those come first that were missed, then unsure ones; one of a visit. Calibrations search for them as if
+    these were not there. What is added without being named is also compacted, so that calibrations have it.
     """
     matcher, reader = state.galleries.matcher(gallery), state.galleries.reader(gallery)
     done = add_confirmed(reader, matcher.embedder, a_label=body.a_label, only=body.search_ids)
@@ -101,7 +100,7 @@ def add_searches(
 def remove_added_search(
     gallery: str, search: str, request: Request, state: StateDependency
 ) -> RemovedItemBody:
-    """Remove the item that a search became; the search is a query again."""
+    """Remove the item that a search became."""
     item_id = remove_added(state.galleries.reader(gallery), search)
     note_items(request, [item_id])
     state.galleries.changed(gallery)

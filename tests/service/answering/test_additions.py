@@ -157,7 +157,7 @@ def test_an_addition_is_undone_and_comes_back_only_where_that_is_asked_for(
         remove_added(reader, kept[0].id)
     assert add_confirmed(reader, embedder).added == []
     assert len(add_confirmed(reader, embedder, only=[kept[0].id]).added) == 1
-    # Where somebody removed the item otherwise, the search is a query again all the same.
+    # Where somebody removed the item otherwise, the search has none all the same.
     remove_items(reader, [item_id_of(kept[0].id)])
     remove_added(reader, kept[0].id)
     assert store.get(kept[0].id).item_id is None

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from tests.service.answering.conftest import LABELS, Kept
 from vicinal.calibration import Target
 from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.jobs.changes import add_items, remove_items
+from vicinal.indexer.jobs.compaction import compact
+from vicinal.indexer.jobs.preparation import ready_rows
+from vicinal.indexer.reader import GalleryReader
+from vicinal.indexer.sources.embedding_files import ReadyRows
+from vicinal.models.embedder import Embedder
 from vicinal.service.answering.drawn import drawn_searches
+from vicinal.service.answering.store import KeptSearch
 from vicinal.service.measuring.calibrator import Calibration, Calibrator
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.measuring.searches import DrawnSearches
@@ -81,26 +91,91 @@ def test_who_is_asked_twice_tells_how_often_persons_err(kept: Kept, matcher: Mat
     assert labels[again[1]] == f"search {again[1]}"
 
 
-def test_a_search_that_became_an_item_is_no_query_and_is_hidden_from_its_visit(
-    kept: Kept, matcher: Matcher, gallery: Gallery
+@pytest.fixture
+def grown(kept: Kept, gallery: Gallery, embedder: Embedder) -> Callable[..., Matcher]:
+    """Adds searches as items, as the item table says it, and gives the matcher of the next version."""
+
+    def grow(*searches: KeptSearch, label: str = LABELS[0]) -> Matcher:
+        rows = ReadyRows(
+            ids=pa.array([f"search-{one.id}" for one in searches]),
+            labels=pa.array([label] * len(searches)),
+            uris=pa.array([""] * len(searches)),
+            metadata=pa.array([json.dumps({"search_visit": one.visit or one.id}) for one in searches]),
+            embeddings=np.stack([one.embedding for one in searches]),
+        )
+        reader = GalleryReader(gallery)
+        add_items(reader, ready_rows(rows), bundle=embedder.bundle.fingerprint, conflict="skip")
+        compact(reader)
+        for one in searches:
+            kept.store.mark_added(one.id, f"search-{one.id}")
+        return Matcher(gallery, embedder)
+
+    return grow
+
+
+def figures(kept: Kept, matcher: Matcher, visit: str) -> list[object]:
+    """Of the queries of a visit labels, best scores, those with the label, and those in the sample."""
+    found = drawn_of(kept, matcher)
+    scored = Calibrator(matcher.snapshot, matcher.pipeline).score_searches(found, 0.7).searches
+    rows = np.flatnonzero(found.labelled.visits == visit)
+    tops = [f"{scored.sample_scores[row]:.6f}" for row in range(len(found.sample.embeddings))]
+    return [
+        (found.labelled.labels[row], f"{scored.top_scores[row]:.6f}", f"{scored.mate_scores[row]:.6f}")
+        for row in rows
+    ] + [one for row in rows for one in tops if one == f"{scored.top_scores[row]:.6f}"]
+
+
+@pytest.mark.parametrize("lost", ["nothing", "note", "search"])
+def test_a_search_that_became_an_item_is_a_query_as_if_no_item_of_its_visit_were_there(
+    kept: Kept, matcher: Matcher, grown: Callable[..., Matcher], lost: str
 ) -> None:
-    item = matcher.snapshot.item_table["id"].to_pylist()[0]
-    twin = replace(kept.searches[0], id="twin", visit="a visit")
-    again = replace(kept.searches[1], id="again", visit="a visit")
+    twin, again = (replace(one, visit="a visit") for one in kept.searches[:2])
+    kept.store.delete([twin.id, again.id])
     kept.store.keep([(twin, None), (again, None)], most=1000, days=30.0)
     kept.answer()
-    kept.store.draw(["twin", "again"])
-    kept.store.answer("twin", "label", by="anna", label=LABELS[0])
-    kept.store.answer("again", "label", by="anna", label=LABELS[0])
-    kept.store.mark_added("twin", item)
-    found = drawn_of(kept, matcher)
-    assert "twin" not in found.labelled.ids
-    assert "again" in found.labelled.ids
-    assert found.visits.members("a visit").tolist() == [0]
-    assert any("have become items" in one and one.endswith(": 1") for one in found.warnings)
-    measured = Calibrator(matcher.snapshot, matcher.pipeline).score_searches(found, 0.7)
-    row = found.labelled.ids.tolist().index("again")
-    assert 0 not in measured.pairs.mate_items[measured.pairs.mate_queries == row]
+    if lost == "search":
+        kept.store.delete([twin.id])
+    before = figures(kept, matcher, "a visit")
+    after = grown(twin)
+    if lost == "note":
+        kept.store.mark_added(twin.id, None)
+    assert len(after.snapshot) == len(matcher.snapshot) + 1
+    assert figures(kept, after, "a visit") == before
+    assert not any("items" in one for one in drawn_of(kept, after).warnings)
+
+
+def test_a_label_with_items_of_its_own_visit_alone_makes_a_search_count_in_no_rate(
+    kept: Kept, matcher: Matcher, grown: Callable[..., Matcher]
+) -> None:
+    kept.answer()
+    one, other = (kept.searches[place].id for place in (20, 21))
+    for search in (one, other):
+        kept.store.answer(search, "label", by="anna", label="new")
+    # What the gallery lacks is of another kind than what it has from this very picture.
+    assert len(drawn_of(kept, matcher).labelled.ids) == 44
+    found = drawn_of(kept, grown(kept.searches[20], label="new"))
+    assert set(found.labelled.ids) == {each.id for each in kept.searches} - {one}
+    assert found.is_unsure.tolist() == [False]
+    assert any(text.startswith("answers with a label that only items of their") for text in found.warnings)
+
+
+@pytest.mark.parametrize(("said", "told"), [(LABELS[1], LABELS[1]), (None, LABELS[2])])
+def test_an_item_with_another_label_since_tells_it_unless_an_answer_does(
+    kept: Kept, grown: Callable[..., Matcher], said: str | None, told: str
+) -> None:
+    kept.answer()
+    search = kept.searches[0]
+    kept.store.answer(search.id, "label", by="anna", label=LABELS[1])
+    # It was added as what was said first, or somebody gave it a label that nobody said.
+    after = grown(search, label=LABELS[0] if said else LABELS[2])
+    labels = dict(
+        zip(*(getattr(drawn_of(kept, after).labelled, one) for one in ("ids", "labels")), strict=True)
+    )
+    assert labels[search.id] == told
+    remove_items(GalleryReader(after.gallery), [f"search-{search.id}"])
+    compact(GalleryReader(after.gallery))
+    gone = drawn_of(kept, Matcher(after.gallery, after.embedder))
+    assert dict(zip(gone.labelled.ids, gone.labelled.labels, strict=True))[search.id] == LABELS[1]
 
 
 def test_searches_of_another_bundle_are_left_out_and_of_another_version_searched_for_again(

@@ -12,7 +12,10 @@ from tests.service.kept_searches import View, keep_searches
 from tests.service.types import Calibrate
 from vicinal.indexer.errors import ItemNotFoundError
 from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.jobs.compaction import compact
+from vicinal.indexer.reader import GalleryReader
 from vicinal.models.embedder import Embedder
+from vicinal.service.answering.additions import add_confirmed
 from vicinal.service.answering.review import SearchReview
 from vicinal.service.answering.store import KeptSearch
 from vicinal.service.errors import (
@@ -141,3 +144,21 @@ def test_answers_tell_the_rates_of_the_threshold_in_force(
     assert known.fnir.low <= known.fnir.rate <= known.fnir.high < 1.0
     assert "Of 100 things that it has, between " in known.sentence
     assert "With as many answers again the wider of these" in known.sentence
+
+
+def test_a_search_that_became_an_item_goes_on_counting_and_is_not_asked_about(
+    gallery: Gallery, embedder: Embedder, view: View, calibrate: Calibrate
+) -> None:
+    calibrate(gallery)
+    matcher = Matcher(gallery, embedder)
+    keep_searches(matcher, view)
+    answer_right(SearchReview(matcher), 20, by="eve")
+    before, reader = SearchReview(matcher).known(), GalleryReader(gallery)
+    added = {one.search_id for one in add_confirmed(reader, embedder).added}
+    assert len(added) == 10
+    compact(reader)
+    review = SearchReview(Matcher(gallery, embedder))
+    known = review.known()
+    assert (known.sentence, known.fnir, known.fpir) == (before.sentence, before.fnir, before.fpir)
+    assert not added & {one.search_id for one in review.next(20, by="bob").questions}
+    assert "as if that were not there" in review.search(added.pop()).note

@@ -143,7 +143,7 @@ class AnswerCalls(Calls):
 
     @operation
     def remove_added_search(self, gallery: str, search: str) -> Steps[RemovedItem]:
-        """Remove the item that a search became; the search is a query again."""
+        """Remove the item that a search became."""
         return (yield from self._ask("DELETE", admin_path(gallery, "searches", search, "item"), RemovedItem))
 
     @operation
