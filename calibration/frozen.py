@@ -12,12 +12,16 @@ class Frozen(BaseModel):
     """A model that does not change, and refuses keys that it does not know."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    # Keys that records of former releases have, and that nothing looks at any more.
+
+
+class Recorded(Frozen):
+    """A part of a record; of those of former releases it passes over what nothing looks at any more."""
+
     former_keys: ClassVar[tuple[str, ...]] = ()
 
     @model_validator(mode="before")
     @classmethod
     def _without_former(cls, fields: Any) -> Any:
-        if cls.former_keys and isinstance(fields, Mapping):
+        if isinstance(fields, Mapping):
             return {key: value for key, value in fields.items() if key not in cls.former_keys}
         return fields

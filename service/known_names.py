@@ -13,7 +13,10 @@ from vicinal.models.configs.file import models_of
 from vicinal.service.errors import RequestError
 
 # Commands that went, and what to do instead.
-GONE_COMMANDS = {"plan": "docs/SCALE.md has what a gallery takes by its size"}
+GONE_COMMANDS = {
+    "plan": "docs/SCALE.md has what a gallery takes by its size",
+    "explain": "'Why?' on the page says it, or `explain` in a search over HTTP or in Python",
+}
 _JOINT = "__"
 # Where the tests find image sets; no setting begins so.
 _OF_TESTS = "test_"

@@ -28,6 +28,9 @@ MetricChoice = Literal["auto", "cosine", "lda"]
 OnConflict = Literal["error", "replace", "skip"]
 
 
+GONE_FIELDS = {"pictures": "decisions that flip are counted for labelled queries"}
+
+
 class CommandOption:
     """Option of the command line, stated in a field's `Annotated`, or in `command_options` of a request that
     inherits it. It stands in `--help` behind `after`; `read` makes the field's value of what was given.
@@ -257,14 +260,6 @@ class ComparisonOptions(RequestFields):
         None, description="What every variant is calibrated for; that of the threshold in force when null."
     )
     queries: ComparedQueries = None
-    pictures: Annotated[
-        str | None,
-        CommandOption(
-            "Folder or manifest of any pictures: which decisions flip.", kind=Path | None, read=str
-        ),
-    ] = Field(
-        None, description="Folder or manifest of any pictures below `sources_dir`: which decisions flip."
-    )
     visits_by: Annotated[str | None, _VISITS_BY] = Field(
         None,
         description="What tells which photos were taken together, which are never mates: `auto`, `none` or a "
@@ -275,20 +270,26 @@ class ComparisonOptions(RequestFields):
     )
     seed: StrictInt = Field(0, ge=0, description="Seed of the sample and of the draws.")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _say_what_is_gone(cls, given: Any) -> Any:
+        """Refuse fields that went, with what to do instead; requests in records name them by nothing."""
+        for name in GONE_FIELDS.keys() & (given.keys() if isinstance(given, dict) else ()):
+            if given[name] is not None:
+                raise ValueError(f"'{name}' is no more: {GONE_FIELDS[name]}")
+            given = {other: value for other, value in given.items() if other != name}
+        return given
+
     @property
     def sources(self) -> list[tuple[str, tuple[str, ...]]]:
         """Its sources, and the kinds of files that each may be beside a manifest."""
-        named: tuple[tuple[str | None, tuple[str, ...]], ...] = (
-            (self.queries, (".npz",)),
-            (self.pictures, ()),
-        )
-        return [(name, also) for name, also in named if name is not None]
+        return [] if self.queries is None else [(self.queries, (".npz",))]
 
 
 class ComparisonFields(QuerySource, ComparisonOptions):
     """Fields of comparing variants and reading the queries."""
 
-    command_order = ("target", "queries", "pictures", "visits_by", *QuerySource.model_fields)
+    command_order = ("target", "queries", "visits_by", *QuerySource.model_fields)
 
     queries: ComparedQueries = None
 

@@ -31,7 +31,7 @@ _ERROR = 2
 
 
 class _Group(TyperGroup):
-    """Commands, of which one that went says what to do instead."""
+    """Commands, of which one that went, or an option of theirs, says what to do instead."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args[0] not in self.commands:
@@ -40,6 +40,18 @@ class _Group(TyperGroup):
             if args[0] in GONE_COMMANDS:
                 ctx.fail(f"No such command '{args[0]}': {GONE_COMMANDS[args[0]]}")
         return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except Exception as error:
+            from vicinal.service.request_fields import GONE_FIELDS
+
+            # Where the class of this error lies is typer's own.
+            option = str(getattr(error, "option_name", ""))
+            if instead := GONE_FIELDS.get(option.removeprefix("--").replace("-", "_")):
+                ctx.fail(f"No such option: {option}: {instead}")
+            raise
 
 
 app = Commands(
@@ -69,7 +81,6 @@ def _options(
 app.command("demo")(demo.demo)
 app.command("index")(index.index)
 app.command("search")(search.search)
-app.command("explain")(search.explain)
 app.command("calibrate")(calibration.calibrate)
 app.command("fit")(calibration.fit)
 app.command("label")(label.label)

@@ -1,23 +1,23 @@
-"""`vicinal search` and `vicinal explain`: search without a server, and see what the refiner does."""
+"""`vicinal search`: search without a server."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
 from vicinal.service.cli.console import print_json, print_table, say
 from vicinal.service.cli.options import GalleryOption, Home, JsonOption
-from vicinal.service.request_fields import CommandOption, SearchOptions
+from vicinal.service.request_fields import SearchOptions
 from vicinal.service.words import number_of
 
 if TYPE_CHECKING:
     from vicinal.calibration.arrays import AnyArray
-    from vicinal.service.search.answers import Answer, ExplainedRefinement, FoundGroup
+    from vicinal.service.search.answers import Answer, FoundGroup
 
 
 def search(
@@ -115,58 +115,3 @@ def _print_groups(matched: Sequence[FoundGroup], others: Sequence[FoundGroup]) -
                 table.add_row("", "", f"  {item.id}", "", f"  {item.score:.4f}")
     if matched or others:
         print_table(table)
-
-
-class ExplainOptions(SearchOptions):
-    """Options of a search that `explain` has."""
-
-    command_options: ClassVar = {
-        name: CommandOption(is_hidden=True)
-        for name in SearchOptions.model_fields
-        if name not in ("refine", "steps")
-    }
-    explain: bool = True
-
-
-def explain(
-    *,
-    image: Annotated[Path, typer.Argument(help="The image to search for.")],
-    gallery: GalleryOption,
-    options: ExplainOptions,
-    home: Home,
-    json_output: JsonOption = False,
-) -> None:
-    """Show how a query moves among its neighbors, and which of them move it."""
-    from vicinal.refine.errors import RefinerNotFoundError
-
-    matcher = home.matcher(gallery)
-    answer = matcher.search(images=[image], **dict(options))[0]
-    explanation = answer.explanation
-    refinement = None if explanation is None else explanation.refinement
-    if explanation is None or refinement is None:
-        raise RefinerNotFoundError(matcher.embedder.bundle.name)
-    if json_output:
-        print_json(explanation)
-    else:
-        _print_refinement(refinement)
-        say(f"Ran on: {_in_words(explanation.devices)}")
-
-
-def _in_words(devices: dict[str, str]) -> str:
-    """Each device once, with its stages."""
-    stages = {on: [stage for stage, one in devices.items() if one == on] for on in devices.values()}
-    return "; ".join(f"{on} ({', '.join(names)})" for on, names in stages.items())
-
-
-def _print_refinement(refinement: ExplainedRefinement) -> None:
-    if not refinement.is_used:
-        say("This search used the query as it was; with refinement it would have gone this way:")
-    table = Table("neighbor", "label", "similarity", "attention by step in %", box=None)
-    for one in refinement.neighbors:
-        shares = " ".join(f"{100 * share:3.0f}" for share in one.attention)
-        table.add_row(one.id, one.label or "", f"{one.similarity:.4f}", shares)
-    print_table(table)
-    steps = Table("step", "cosine to the first", f"rank of {refinement.candidate}", box=None)
-    for step, (cosine, rank) in enumerate(zip(refinement.cosines, refinement.ranks, strict=True)):
-        steps.add_row(str(step), f"{cosine:.4f}", "" if rank is None else str(rank))
-    print_table(steps)

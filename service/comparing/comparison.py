@@ -21,7 +21,6 @@ from vicinal.service.comparing.figures import (
     ComparedSearches,
     Outcomes,
     count_flips,
-    find_best,
 )
 from vicinal.service.comparing.record import (
     ActivationConditions,
@@ -59,7 +58,6 @@ from vicinal.service.measuring.twins import GalleryPictures, searched_apart
 from vicinal.service.measuring.visits import Visits, find_visits, visit_column
 from vicinal.service.search.item_spaces import SearchSpace
 from vicinal.service.search.pipeline import starting_threshold
-from vicinal.service.search.scorer import Scorer
 from vicinal.service.words import number_of, percent
 
 # Below this many labels a percentile interval is too short.
@@ -75,7 +73,6 @@ class ComparisonPlan:
     request: ComparisonRequest = field(default_factory=ComparisonRequest)
     conditions: ActivationConditions | None = None
     queries: Path | str | None = None
-    pictures: Path | str | None = None
     refuse: Refuse = refuse_none
     on_stage: OnProgress = no_progress
     options: SourceOptions | None = None
@@ -157,15 +154,12 @@ class _Trial:
         if not self.request.versions and failed and all(one.record is None for one in self.tried):
             raise failed
         compared = self._compare()
-        if self.plan.pictures is not None:
-            self._search_pictures(self.plan.pictures)
         recommended, reason = recommend([one.described() for one in self.tried], asked_error(self.target))
         reason = "; ".join([reason, *self._calibrate_again(recommended, compared)])
         # An attempt that was overtaken, or cancelled, is told so here and keeps nothing.
         self.plan.on_stage("keep", 0, 1)
         self._keep(recommended)
-        variants = tuple(one.described() for one in self.tried)
-        conditions, with_pictures = self.plan.conditions, self.plan.pictures is not None
+        variants, conditions = tuple(one.described() for one in self.tried), self.plan.conditions
         return Comparison(
             id=self.name,
             created_at=datetime.now(UTC),
@@ -181,7 +175,7 @@ class _Trial:
             reason=reason,
             optimism=None if compared is None else compared.optimism(),
             conditions=conditions,
-            decision=conditions and decide(conditions, variants, with_pictures=with_pictures),
+            decision=conditions and decide(conditions, variants),
             warnings=(*self.warnings, *self._further_warnings()),
         )
 
@@ -216,7 +210,15 @@ class _Trial:
             if self.plan.queries is None:
                 found = common_items(list(self.versions.values()), list(self.visits.values()))
             else:
-                found = self._read(self.plan.queries, visit_column(by), needs_labels=True)
+                found = read_common(
+                    self.plan.queries,
+                    list(self.versions.values()),
+                    visit_column=visit_column(by),
+                    refuse=self.plan.refuse,
+                    on_stage=self.plan.on_stage,
+                    options=self.plan.options,
+                    warnings=self.warnings,
+                )
             if not len(found[0].labels):
                 raise UnlabelledGalleryError("no labelled item has the same picture in all versions")
             sampled = [one.sample(options.max_queries, options.seed) for one in found]
@@ -230,18 +232,6 @@ class _Trial:
         self.warnings += sampled[0].warnings
         self.queries = dict(zip(self.versions, sampled, strict=True))
         self.labels = sampled[0].labels
-
-    def _read(self, source: Path | str, column: str | None, *, needs_labels: bool) -> list[LabelledQueries]:
-        return read_common(
-            source,
-            list(self.versions.values()),
-            visit_column=column,
-            needs_labels=needs_labels,
-            refuse=self.plan.refuse,
-            on_stage=self.plan.on_stage,
-            options=self.plan.options if needs_labels else None,
-            warnings=self.warnings,
-        )
 
     def _try(self, one: _Tried, number: int) -> None:
         """Score the queries with a variant, and calibrate it where it has no threshold that will do."""
@@ -329,36 +319,16 @@ class _Trial:
         if not compared.mates.any():
             self.tried[0].left_out["queries"] = "no query has a mate in every variant"
         answers = [None if one.outcomes is None else one.outcomes.answers for one in self.tried]
-        self._count_flips("queries", answers, self.labels)
+        self._count_flips(answers)
         return compared
 
-    def _search_pictures(self, source: Path | str) -> None:
-        try:
-            if any(not one.opened.is_searchable for one in self.tried):
-                raise SourceError("a variant cannot be searched")
-            found = dict(zip(self.versions, self._read(source, None, needs_labels=False), strict=True))
-        except (CalibrationError, SourceError) as error:
-            self.tried[0].left_out["pictures"] = str(error)
-            return
-        answers: list[Answers | None] = []
-        for number, one in enumerate(self.tried):
-            self.plan.on_stage("search pictures", number, len(self.tried))
-            if one.record is None:
-                # Without a threshold nothing can flip.
-                answers.append(None)
-                continue
-            scorer = Scorer(one.opened.snapshot, one.described().pipeline, one.opened.refinement)
-            pictures = found[one.opened.version]
-            answers.append(find_best(scorer, one.opened.snapshot, pictures.embeddings))
-        self._count_flips("pictures", answers, next(iter(found.values())).labels)
-
-    def _count_flips(self, sample: Sample, answers: Sequence[Answers | None], labels: Objects) -> None:
+    def _count_flips(self, answers: Sequence[Answers | None]) -> None:
         """Count the queries that each variant decides otherwise, where both it and the present one decide."""
         before, decided_by = answers[0], self.tried[0].record
         for one, after in zip(self.tried[1:], answers[1:], strict=True):
             if before is not None and after is not None and decided_by is not None and one.record is not None:
                 thresholds = decided_by.threshold, one.record.threshold
-                one.flips[sample] = count_flips(before, after, labels, thresholds)
+                one.flips["queries"] = count_flips(before, after, self.labels, thresholds)
 
     def _keep(self, recommended: int) -> None:
         """Keep the calibrations of the recommended variant, and of other versions, which get them ready."""

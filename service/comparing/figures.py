@@ -10,7 +10,7 @@ from functools import reduce
 import numpy as np
 
 from vicinal.calibration import CalibrationError, LabelCounts, Target, choose_threshold
-from vicinal.calibration.arrays import FloatArray, Floats, Ints, Mask, Objects
+from vicinal.calibration.arrays import Floats, Ints, Mask, Objects
 from vicinal.calibration.label_codes import label_codes
 from vicinal.calibration.rates.average_precision import average_precisions
 from vicinal.calibration.rates.paired_bootstrap import (
@@ -31,10 +31,6 @@ from vicinal.service.comparing.record import (
 )
 from vicinal.service.measuring.evidence import SpaceOpis, rate_evidence
 from vicinal.service.measuring.measurement import Measurement
-from vicinal.service.search.item_groups import BuiltGroups, ItemGroups
-from vicinal.service.search.scorer import N_DECIDED_CANDIDATES, Scorer
-
-_CHUNK = 64
 
 
 @dataclass(frozen=True)
@@ -218,22 +214,3 @@ def count_flips(
         other_label=int(other_label.sum()),
         flipped=rate_evidence(counts),
     )
-
-
-def find_best(scorer: Scorer, snapshot: Snapshot, embeddings: FloatArray) -> Answers:
-    """Search for pictures, (Q, d) float32 embeddings of the version's bundle, as a search does."""
-    group = scorer.pipeline.group
-    groups = None if group is None else ItemGroups(scorer.view, BuiltGroups.of(snapshot, group.by))
-    found = []
-    for start in range(0, len(embeddings), _CHUNK):
-        scored = scorer.score(embeddings[start : start + _CHUNK], N_DECIDED_CANDIDATES if groups else 1)
-        positions, scores = scored.positions[:, 0], scored.scores[:, 0]
-        if groups is not None and group is not None:
-            # The best photo stands for its group.
-            part = embeddings[start : start + _CHUNK]
-            grouped = groups.table(scored, group=group, queries=part).scored()
-            best, scores = grouped.best[:, 0], grouped.scores[:, 0]
-            positions = np.where(best >= 0, scored.positions[np.arange(len(best)), best], -1)
-        found.append((positions, scores))
-    positions, scores = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    return Answers.of(snapshot, positions, scores)

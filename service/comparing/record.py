@@ -5,12 +5,12 @@ pipeline that `auto` stands for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import product
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field, StrictBool, StrictFloat, StrictInt, model_validator
+from pydantic import Field, StrictBool, StrictFloat, StrictInt, field_validator, model_validator
 
 from vicinal.calibration import Target
 from vicinal.calibration.frozen import Frozen
@@ -85,7 +85,7 @@ class ActivationConditions(Frozen):
         None, description="By how much FNIR may rise, each version at its own threshold."
     )
     flipped_at_most: Share | None = Field(
-        None, description="Share of the queries, and of the pictures, that may be decided otherwise."
+        None, description="Share of the queries that may be decided otherwise."
     )
     needs_calibration: StrictBool = Field(False, description="Whether it must have a threshold of its own.")
 
@@ -138,9 +138,9 @@ class Variant(Frozen):
             own threshold; `error`, FNIR (or FPIR, where the target holds FNIR or FRR) at the threshold
             that holds the target on these queries; `auroc` of best scores; `opis` on final scores.
         opis_floor: What equal classes would show; None where it cannot be told.
-        flips: Of the `queries` and of the `pictures`, by name; none for the present variant.
-        left_out: Why something is missing: the `calibration`, or what `queries` or `pictures` would tell;
-            what the present variant lacks, no other is compared by.
+        flips: Of the `queries`, by name, and of the `pictures` of former releases; none for the present one.
+        left_out: Why something is missing: the `calibration`, or what `queries` would tell; what the present
+            variant lacks, no other is compared by.
         problem: Why it cannot be put in force; None when it can.
     """
 
@@ -221,6 +221,11 @@ class Comparison(Frozen):
     decision: Decision | None
     warnings: tuple[str, ...]
 
+    @field_validator("request", mode="before")
+    @classmethod
+    def _without_pictures(cls, given: Any) -> Any:
+        return {**given, "pictures": None} if isinstance(given, Mapping) else given
+
     @property
     def asked(self) -> Literal["fnir", "fpir"]:
         """The error that `error` is: the one that the target does not hold."""
@@ -290,16 +295,14 @@ def recommend(variants: Sequence[Variant], asked: str) -> tuple[int, str]:
     return best, f"it has the lowest {name}; its difference to the present variant is {interval}"
 
 
-def decide(conditions: ActivationConditions, variants: Sequence[Variant], *, with_pictures: bool) -> Decision:
+def decide(conditions: ActivationConditions, variants: Sequence[Variant]) -> Decision:
     """Decide about the last variant by conditions."""
     one = variants[-1]
     hit_rate, fnir = one.figures.get("hit_rate"), one.figures.get("fnir")
-    samples: tuple[Sample, ...] = ("queries", "pictures") if with_pictures else ("queries",)
-    shares = [one.flips[name].flipped.high for name in samples if name in one.flips]
     worst = {
         "hit_rate_drop_at_most": None if hit_rate is None or hit_rate.low is None else 0.0 - hit_rate.low,
         "fnir_rise_at_most": None if fnir is None else fnir.high,
-        "flipped_at_most": max(shares) if len(shares) == len(samples) else None,
+        "flipped_at_most": one.flips["queries"].flipped.high if "queries" in one.flips else None,
     }
     missing = "; ".join({**variants[0].left_out, **one.left_out}.values()) or "nothing was measured"
     outcomes = [

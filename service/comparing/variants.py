@@ -162,7 +162,6 @@ def read_common(
     versions: Sequence[OpenedVariant],
     *,
     visit_column: str | None,
-    needs_labels: bool,
     refuse: Refuse,
     on_stage: OnProgress,
     options: SourceOptions | None,
@@ -186,7 +185,6 @@ def read_common(
             visit_column=visit_column,
             refuse=refuse,
             on_progress=on_stage,
-            needs_labels=needs_labels,
             options=options,
         )
     usable = set.intersection(*({item.id for item in one.items} for one in readings.values()))

@@ -25,7 +25,7 @@ from vicinal.calibration import (
 from vicinal.calibration.arrays import Floats, Ints
 from vicinal.calibration.consistency.opis import ClassUtilities, NoUtilityError, class_utilities
 from vicinal.calibration.consistency.opis_floor import MatePairs, PairImages, pair_opis_floor
-from vicinal.calibration.frozen import Frozen
+from vicinal.calibration.frozen import Frozen, Recorded
 from vicinal.calibration.rates.answered_searches import SEARCH_RATES, AnsweredSearches, SearchRate
 from vicinal.calibration.rates.intervals import RateInterval
 from vicinal.calibration.rates.label_counts import RateName, impostor_label_effect
@@ -70,7 +70,7 @@ class RateEvidence(Frozen):
     leave_one_label_out: tuple[float, float]
 
 
-class VisitEvidence(Frozen):
+class VisitEvidence(Recorded):
     """Photos that were taken together, and what it changes to keep them apart.
 
     Attributes:
@@ -238,7 +238,7 @@ class SearchEvidence(Frozen):
         )
 
 
-class OpisEvidence(Frozen):
+class OpisEvidence(Recorded):
     """OPIS in one space, on the pairs of the calibration; comparable on identical pairs only.
 
     Attributes:
@@ -268,7 +268,7 @@ class OpisEvidence(Frozen):
         return self.opis > self.floor + _CHANCE_SPREADS * self.floor_spread
 
 
-class ClassEvidence(Frozen):
+class ClassEvidence(Recorded):
     """Mean utility of one class over the calibration range, in [0, 1]."""
 
     former_keys = ("lowest_utility",)
@@ -285,7 +285,7 @@ class SpaceOpis:
     evidence: OpisEvidence
 
 
-class Evidence(Frozen):
+class Evidence(Recorded):
     """Evidence that a calibration's rates rest on.
 
     Attributes:

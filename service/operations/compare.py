@@ -56,16 +56,13 @@ def compared(
     from vicinal.indexer.sources import refuse_none
     from vicinal.service.comparing.comparison import ComparisonPlan, compare
 
-    queries, pictures = (
-        None if name is None else place.readable.place(name) for name in (asked.queries, asked.pictures)
-    )
+    queries = None if asked.queries is None else place.readable.place(asked.queries)
     plan = ComparisonPlan(
         gallery,
         place.bundles,
         asked,
         conditions,
         queries=place.sent or queries,
-        pictures=pictures,
         # What was sent lies in a file of our own, and names no others.
         refuse=refuse_none if place.sent else place.readable.refusal,
         on_stage=progress,

@@ -152,7 +152,7 @@ def _new_job(
 
 
 def _reindex_job(gallery: str, body: ReindexRequest, request: Request, state: State) -> Job:
-    reads = (body.source, body.comparison.queries, body.comparison.pictures)
+    reads = (body.source, body.comparison.queries)
     name, kind = reindex.OPERATION.name, state.kinds[reindex.OPERATION.name]
     job = _new_job(request, state, name, gallery, body.model_dump(), reads=reads)
     reindex.require(kind.place(job), body)

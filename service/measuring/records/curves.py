@@ -32,7 +32,7 @@ import numpy as np
 from vicinal.calibration import Trials
 from vicinal.calibration.arrays import Floats, Ints
 from vicinal.calibration.consistency.opis import ClassUtilities
-from vicinal.calibration.frozen import Frozen
+from vicinal.calibration.frozen import Frozen, Recorded
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.service.measuring.evidence import SpaceOpis
 from vicinal.service.measuring.measurement import Measurement
@@ -70,7 +70,7 @@ class Example(Frozen):
     score: float
 
 
-class CalibrationCurves(Frozen):
+class CalibrationCurves(Recorded):
     """All of them; see the module."""
 
     former_keys = ("curves",)

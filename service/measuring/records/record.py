@@ -27,7 +27,7 @@ from vicinal.calibration import (
     choose_threshold,
 )
 from vicinal.calibration.arrays import AnyArray, Codes, Floats, Ints, Mask, Objects
-from vicinal.calibration.frozen import Frozen
+from vicinal.calibration.frozen import Frozen, Recorded
 from vicinal.calibration.rates.label_counts import RateName
 from vicinal.service.errors import CalibrationRecordError
 from vicinal.service.measuring.evidence import Apart, Evidence
@@ -54,7 +54,7 @@ class Rates(Frozen):
     hit_rate_1: float | None
 
 
-class CalibrationRecord(Frozen):
+class CalibrationRecord(Recorded):
     """Threshold, what it was measured on, and what it holds for.
 
     Attributes:

@@ -65,10 +65,13 @@ def test_the_version_is_one_line(run: Run) -> None:
     assert run("--version").stdout == f"vicinal {project['version']}\n"
 
 
-def test_a_command_that_went_says_what_to_do_instead() -> None:
-    found = CliRunner().invoke(app, ["plan", "--items", "1000"])
-    assert found.exit_code == 2
-    assert "docs/SCALE.md" in found.output
+@pytest.mark.parametrize(
+    ("words", "instead"),
+    [("plan --items 1000", "docs/SCALE.md"), ("explain a.jpg", "'Why?'"), ("compare --pictures a", "flip")],
+)
+def test_a_command_or_an_option_that_went_says_what_to_do_instead(words: str, instead: str) -> None:
+    found = CliRunner().invoke(app, words.split())
+    assert (found.exit_code, instead in found.output) == (2, True)
 
 
 @pytest.mark.slow

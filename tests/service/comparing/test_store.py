@@ -92,3 +92,9 @@ def test_a_choice_does_not_hold_for_another_bundle(
     file.path.write_text("{}", encoding="utf-8")
     with pytest.raises(CalibrationRecordError, match="damaged"):
         matcher.search(item_ids=["plain/view 0.png"])
+
+
+def test_a_comparison_of_a_former_release_with_pictures_is_read(made: Comparison) -> None:
+    kept = made.model_dump(mode="json")
+    kept["request"]["pictures"] = "yesterday"
+    assert Comparison.model_validate(kept) == made

@@ -58,9 +58,8 @@ def variant(**known: Any) -> Variant:
 
 @pytest.fixture
 def judge() -> Callable[..., Decision]:
-    def judged(conditions: dict[str, Any], *, with_pictures: bool = False, **known: Any) -> Decision:
-        variants = [variant(), variant(**known)]
-        return decide(ActivationConditions.model_validate(conditions), variants, with_pictures=with_pictures)
+    def judged(conditions: dict[str, Any], **known: Any) -> Decision:
+        return decide(ActivationConditions.model_validate(conditions), [variant(), variant(**known)])
 
     return judged
 
@@ -84,7 +83,6 @@ def test_the_bad_end_of_the_interval_decides(
         ("fnir_rise_at_most", {"figures": {}, "left_out": {"calibration": "no target"}}),
         ("fnir_rise_at_most", {"figures": {"fnir": PairedFigure(value=0.1)}}),
         ("flipped_at_most", {"flips": {}, "left_out": {"queries": "no labels"}}),
-        ("flipped_at_most", {"with_pictures": True}),
     ],
 )
 def test_what_was_not_measured_does_not_hold(

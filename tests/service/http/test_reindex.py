@@ -258,7 +258,6 @@ def test_a_key_of_a_gallery_reads_only_folders_that_were_given_to_it(
         for path, body in (
             ("reindex", {"source": source}),
             ("reindex", {"activate": "manual", "comparison": {"queries": source}}),
-            ("reindex", {"activate": "manual", "comparison": {"pictures": source}}),
             ("calibrations", {"target": "fpir=5%", "queries": source}),
             ("calibrations/any/check", {"queries": source}),
             ("comparisons", {"pipelines": {}, "queries": source}),

@@ -1,14 +1,12 @@
-"""Explanation: the numbers are those of the refiner and of the search, and the command prints them."""
+"""Explanation: the numbers are those of the refiner and of the search."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.service.types import Run, View
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.index_job import index_items
 from vicinal.indexer.sources import read_source
@@ -57,14 +55,3 @@ def test_neighbors_are_the_nearest_items_with_their_attention(matcher: Matcher) 
     np.testing.assert_array_equal(
         [one.similarity for one in found.neighbors], exact_similarities(query, vectors)[0]
     )
-
-
-def test_the_command_prints_them(settings: Settings, view: View, tmp_path: Path, run: Run) -> None:
-    view(3, 9).save(tmp_path / "query.png")
-    options = ["--gallery", GALLERY, "--data-dir", settings.data_dir, "--bundle", settings.bundle]
-    shown = run("explain", tmp_path / "query.png", *options).output
-    assert "attention by step" in shown
-    assert "Ran on: cpu (decode, " in shown
-    assert "; CPUExecutionProvider (embed)" in shown
-    printed = run("explain", tmp_path / "query.png", "--json", *options).output
-    assert len(json.loads(printed)["refinement"]["cosines"]) == 4
