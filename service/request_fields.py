@@ -28,7 +28,10 @@ MetricChoice = Literal["auto", "cosine", "lda"]
 OnConflict = Literal["error", "replace", "skip"]
 
 
-GONE_FIELDS = {"pictures": "decisions that flip are counted for labelled queries"}
+GONE_FIELDS = {
+    "pictures": "decisions that flip are counted for labelled queries",
+    "terminal": "--json asks, and --answer says what a search shows",
+}
 
 
 class CommandOption:

@@ -7,10 +7,6 @@ Application", 1997, section 3.8), and every figure sees the same draws, so that 
 both sides of a difference and cancels. Labels whose queries all have a mate, all have none, or both, are
 drawn apart, so that no draw lacks a kind. Labels in which two variants agree widen nothing, and with few
 labels the interval between percentiles is too short.
-
-Whoever takes the best of many variants takes their luck too. How much, shows a split: the best on one half of
-the labels is measured on the other half. Both halves are alike in the mean, so that a variant that was named
-beforehand loses nothing.
 """
 
 from __future__ import annotations
@@ -94,20 +90,6 @@ class Searches:
 
 
 @dataclass(frozen=True)
-class SelectionSplit:
-    """Excess of what choosing the best of several variants promises.
-
-    Attributes:
-        promised: Error of the best on the labels that it was chosen on, mean over the splits.
-        shown: Its error on the other labels.
-    """
-
-    promised: float
-    shown: float
-    n_splits: int
-
-
-@dataclass(frozen=True)
 class FigureChange:
     """Figure of one of several variants, and its difference to the first's with an interval over labels."""
 
@@ -151,16 +133,6 @@ class LabelDraws:
             for value, (low, high) in zip(measured, ends, strict=True)
         ]
 
-    def selection(self, errors: Sequence[Figure], n_splits: int = 500) -> SelectionSplit | None:
-        """Optimism of choosing the lowest error, the first of equals; None with too few labels to split."""
-        if any(len(labels) < 2 for labels in self._kinds):
-            return None
-        first, second = (self._values(errors, self._halves(n_splits, half)) for half in (0, 1))
-        splits, chosen = np.arange(n_splits), first.argmin(axis=0)
-        return SelectionSplit(
-            float(first[chosen, splits].mean()), float(second[chosen, splits].mean()), n_splits
-        )
-
     def _values(self, figures: Sequence[Figure], parts: Iterator[Floats]) -> Floats:
         return np.concatenate([np.stack([figure(times) for figure in figures]) for times in parts], axis=1)
 
@@ -171,18 +143,6 @@ class LabelDraws:
             for labels in self._kinds:
                 shares = np.full(len(labels), 1.0 / len(labels))
                 times[:, labels] = rng.multinomial(len(labels), shares, size=len(times))
-            yield times
-
-    def _halves(self, n_splits: int, half: int) -> Iterator[Floats]:
-        """Halves of the splits, some splits at a time: 1 for the labels of one half, 0 for the others."""
-        rng = np.random.default_rng(self._seed)
-        for start in range(0, n_splits, self._at_once):
-            times = np.zeros((min(self._at_once, n_splits - start), self.n_labels))
-            for row in times:
-                for labels in self._kinds:
-                    # The odd label goes to either side.
-                    middle = (len(labels) + int(rng.integers(2))) // 2
-                    row[np.split(rng.permutation(labels), [middle])[half]] = 1.0
             yield times
 
 

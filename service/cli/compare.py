@@ -133,12 +133,6 @@ def _print(made: Comparison, use_it: str) -> None:
             f"{made.variants[0].version}, {items.only_other:,} only in {version}"
         )
     say(f"* recommended: {made.reason}")
-    if made.optimism is not None:
-        say(
-            f"  chosen on half of the labels, the best promised {asked} "
-            f"{percent(made.optimism.promised)} and showed {percent(made.optimism.shown)} on the other "
-            f"(mean of {made.optimism.n_splits} splits)"
-        )
     for number, one in enumerate(made.variants):
         say(*(f"  no {what} of {number}: {reason}" for what, reason in one.left_out.items()))
     say(*(f"  note: {warning}" for warning in made.warnings))

@@ -1,9 +1,7 @@
-"""`vicinal review`: what kept searches show, said in a browser, in a terminal, or by a script."""
+"""`vicinal review`: what kept searches show, said in a browser or by a script."""
 
 from __future__ import annotations
 
-import re
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,19 +10,17 @@ from rich.table import Table
 from vicinal.service.cli.console import errors, print_json, print_table, say
 from vicinal.service.cli.label import BrowserOption, PortOption, lent_key, local_server
 from vicinal.service.cli.options import GalleryOption, Home, JsonOption
-from vicinal.service.errors import RequestError, ServiceError
+from vicinal.service.errors import RequestError
 from vicinal.service.operations import answer as operation
 from vicinal.service.words import number_of
 
 if TYPE_CHECKING:
-    from vicinal.service.answering.review import GivenAnswerBody, SearchQuestionBody, SearchReview
+    from vicinal.service.answering.review import GivenAnswerBody
     from vicinal.service.operations.place import Place
 
 # As many as `answering.additions` adds where nobody says how many.
 A_LABEL = 2
 _SAYINGS = "item=ID, label=NAME, absent, unsure or wrong=ID"
-_KEYS = f"1-9 this one, n not here, ? cannot tell, u take back, q stop; or {_SAYINGS}"
-_SEARCH_ID = re.compile("[0-9a-f]{32}")
 
 
 def review(
@@ -51,9 +47,6 @@ def review(
     remove_added: Annotated[
         str | None, typer.Option(metavar="SEARCH", help="Remove the item that this search became.")
     ] = None,
-    terminal: Annotated[
-        bool, typer.Option("--terminal", help="Ask here, a line an answer, in place of a page.")
-    ] = False,
     n: Annotated[
         int, typer.Option("-n", min=0, max=20, help="Questions that --json prints; they count as asked.")
     ] = 1,
@@ -66,7 +59,7 @@ def review(
     """Say what the searches show that a service kept: whether the gallery has it, and which label it is.
 
     Searches are kept where keep_searches is set. They are drawn by chance, so that the answers tell how well
-    this gallery is searched. Without a browser: --terminal, --answer or --json.
+    this gallery is searched. Without a browser: --answer or --json.
     """
     from vicinal.service.answering.review import SearchReview
 
@@ -78,7 +71,7 @@ def review(
         else:
             _add(place, a_label, add_search, as_json=json_output)
         return
-    if not (answer or take_back is not None or terminal or json_output):
+    if not (answer or take_back is not None or json_output):
         with local_server(home, port) as server:
             SearchReview(server.state.place(gallery).matcher)
             # What was wrongly matched can be set aside there.
@@ -95,14 +88,9 @@ def review(
         sentence = reviewed.take_back(take_back, by=None)
         print_json({"sentence": sentence}) if json_output else say(sentence)
         _try_promise(place)
-    elif json_output:
+    else:
         asked = reviewed.next(n, by=by).questions if n else []
         print_json({"known": reviewed.known(), "questions": asked})
-    else:
-        are_kept = _ask(place, reviewed, by)
-        _try_promise(place)
-        if not are_kept:
-            raise typer.Exit(2)
 
 
 def _try_promise(place: Place) -> None:
@@ -150,39 +138,6 @@ def _print_removed(place: Place, search: str, *, as_json: bool) -> None:
         say(f"Item {item_id} is gone.")
 
 
-def _ask(place: Place, reviewed: SearchReview, by: str) -> bool:
-    """Ask about searches until standard input ends; whether all that was said could be kept."""
-    last: GivenAnswerBody | None = None
-    are_kept, is_new, asked = True, True, None
-    while True:
-        if is_new:
-            asked = next(iter(reviewed.next(1, by=by).questions), None)
-            if asked is None:
-                say("There is nothing left to ask about. " + reviewed.known().sentence)
-                return are_kept
-            _print_question(asked)
-        line = sys.stdin.readline()
-        words, is_new = line.split(maxsplit=1), True
-        if not line or line.strip() == "q":
-            say(reviewed.known().sentence)
-            return are_kept
-        try:
-            if line.strip() == "u":
-                if last is None:
-                    raise RequestError("there is no answer to take back")
-                reviewed.take_back(last.number, by=by)
-                last = None
-            elif words and asked is not None:
-                said = words[-1].strip() if _SEARCH_ID.fullmatch(words[0]) else line.strip()
-                search = words[0] if _SEARCH_ID.fullmatch(words[0]) else asked.search_id
-                last = operation.run(place, _request(search, _spelled(said, asked)), by=by)
-                _print_given(last, as_json=False)
-        except (ServiceError, LookupError) as error:
-            # A typing error ends nothing.
-            say(f"vicinal: {error}", to=errors)
-            are_kept = is_new = False
-
-
 def _request(search: str, said: str) -> operation.AnswerRequest:
     from vicinal.service.checked_calls import checked_options
 
@@ -193,25 +148,6 @@ def _request(search: str, said: str) -> operation.AnswerRequest:
     ):
         raise RequestError(f"'{said}' says nothing of a search: say {_SAYINGS}")
     return checked_options(operation.AnswerRequest, {"search_id": search, field: value if is_given else True})
-
-
-def _spelled(said: str, asked: SearchQuestionBody) -> str:
-    """Words that a key stands for."""
-    if said.isdigit() and 1 <= int(said) <= len(asked.candidates):
-        return f"item={asked.candidates[int(said) - 1].id}"
-    return {"n": "absent", "?": "unsure"}.get(said, said)
-
-
-def _print_question(asked: SearchQuestionBody) -> None:
-    verdict = {"match": "match", "unsure": "unsure", "no_match": "no match"}.get(asked.verdict or "", "")
-    say(f"Search {asked.search_id} of {asked.at:%Y-%m-%d %H:%M}: {verdict}")
-    if asked.note:
-        say(f"note: {asked.note}")
-    table = Table("", "label", "id", "score", box=None)
-    for number, one in enumerate(asked.candidates, start=1):
-        table.add_row(str(number), one.label or "", one.id, f"{one.score:.4f}")
-    print_table(table)
-    say(_KEYS, to=errors)
 
 
 def _print_given(given: GivenAnswerBody, *, as_json: bool) -> None:

@@ -173,7 +173,6 @@ class _Trial:
             variants=variants,
             recommended=recommended,
             reason=reason,
-            optimism=None if compared is None else compared.optimism(),
             conditions=conditions,
             decision=conditions and decide(conditions, variants),
             warnings=(*self.warnings, *self._further_warnings()),
@@ -382,10 +381,7 @@ class _Trial:
             labels = number_of(n_labels, "label stands", "labels stand")
             yield f"only {labels} behind the intervals, which are too short then"
         if n_compared > 2:
-            yield (
-                f"the best of {n_compared} variants on the same queries looks better than it is: `optimism` "
-                "says by how much"
-            )
+            yield f"the best of {n_compared} variants on the same queries looks better than it is"
         if self.target is not None and self.target.rate not in ("fpir", "fnir"):
             yield "intervals take the thresholds as given, because they were not chosen on these searches"
         if (

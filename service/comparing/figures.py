@@ -17,7 +17,6 @@ from vicinal.calibration.rates.paired_bootstrap import (
     Figure,
     LabelDraws,
     Searches,
-    SelectionSplit,
     mean_figure,
     paired_interval,
     variance_figure,
@@ -130,11 +129,6 @@ class ComparedSearches:
             present = present if number else known
             found.append({name: self._paired(name, one, present.get(name)) for name, one in known.items()})
         return found
-
-    def optimism(self) -> SelectionSplit | None:
-        """Optimism of choosing the lowest error; None with too few labels or variants."""
-        errors = [one["error"] for one in self._figures if "error" in one]
-        return self._draws.selection(errors) if len(errors) > 1 else None
 
     def present_at(self, threshold: float) -> PairedFigure | None:
         """The error of the present variant that is asked for, at another threshold beside its own."""

@@ -13,8 +13,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import Field, StrictBool, StrictFloat, StrictInt, field_validator, model_validator
 
 from vicinal.calibration import Target
-from vicinal.calibration.frozen import Frozen
-from vicinal.calibration.rates.paired_bootstrap import SelectionSplit
+from vicinal.calibration.frozen import Frozen, Recorded
 from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS
 from vicinal.models.refiner_manifest import Sides
 from vicinal.service.measuring.evidence import RateEvidence
@@ -188,7 +187,7 @@ class Decision(Frozen):
     reason: str
 
 
-class Comparison(Frozen):
+class Comparison(Recorded):
     """Several variants of a gallery on the same queries; never changed.
 
     Attributes:
@@ -198,10 +197,10 @@ class Comparison(Frozen):
         items: What each other version shares with the present one.
         variants: The present one first.
         recommended: Number of the variant to use.
-        optimism: How much more error the variant with the lowest one on half of the labels shows on the other
-            half; None with too few labels.
         conditions: What must hold for the last variant to be activated; None when a person decides.
     """
+
+    former_keys = ("optimism",)
 
     format_version: Literal[1] = 1
     id: str
@@ -216,7 +215,6 @@ class Comparison(Frozen):
     variants: tuple[Variant, ...]
     recommended: int
     reason: str
-    optimism: SelectionSplit | None
     conditions: ActivationConditions | None
     decision: Decision | None
     warnings: tuple[str, ...]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -167,32 +165,3 @@ def test_draws_take_whole_labels_and_keep_each_kind() -> None:
     assert (times[:, :N_LABELS].sum(axis=1) == N_LABELS).all()
     assert (times[:, N_LABELS:].sum(axis=1) == N_LABELS).all()
     assert times.max() > 1
-
-
-def test_halves_have_no_label_in_common_and_lack_none() -> None:
-    draws = draws_of(searches(4), 0)
-    first, second = (np.concatenate(list(draws._halves(50, half))) for half in (0, 1))
-    assert (first + second == 1).all()
-    assert {int(one) for one in first.sum(axis=1)} == {N_LABELS // 2}
-
-
-def equal_variants(n: int) -> list[Searches]:
-    """Variants that are equally good and differ by chance alone."""
-    rng, base = np.random.default_rng(9), searches(6, digits=9)
-    return [
-        replace(
-            base,
-            mates=base.mates + rng.normal(0, 0.15, len(base.mates)),
-            others=base.others + rng.normal(0, 0.15, len(base.others)),
-        )
-        for _ in range(n)
-    ]
-
-
-def test_the_best_of_many_equal_variants_promises_too_much_and_a_named_one_does_not() -> None:
-    variants = equal_variants(20)
-    errors = [one.error_when_held("fpir", 0.15) for one in variants]
-    draws = draws_of(variants[0], 1)
-    chosen, named = draws.selection(errors, 400), draws.selection(errors[:1], 400)
-    assert chosen.shown - chosen.promised > 0.04
-    assert abs(named.shown - named.promised) < 0.02

@@ -67,7 +67,12 @@ def test_the_version_is_one_line(run: Run) -> None:
 
 @pytest.mark.parametrize(
     ("words", "instead"),
-    [("plan --items 1000", "docs/SCALE.md"), ("explain a.jpg", "'Why?'"), ("compare --pictures a", "flip")],
+    [
+        ("plan --items 1000", "docs/SCALE.md"),
+        ("explain a.jpg", "'Why?'"),
+        ("compare --pictures a", "flip"),
+        ("review --terminal", "--answer"),
+    ],
 )
 def test_a_command_or_an_option_that_went_says_what_to_do_instead(words: str, instead: str) -> None:
     found = CliRunner().invoke(app, words.split())

@@ -1,4 +1,4 @@
-"""`vicinal review`: in a terminal, by a script, and its page."""
+"""`vicinal review`: by a script, and its page."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from collections.abc import Callable
 
 import httpx
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from tests.forks import forked_python
 from tests.service.kept_searches import View, keep_searches
 from vicinal.service.answering.store import SearchStore
-from vicinal.service.cli import app
 from vicinal.service.measuring.matcher import Matcher
 
 Run = Callable[..., Result]
@@ -27,12 +26,6 @@ def store(cli_environment: None, matcher: Matcher, view: View) -> SearchStore:
     """Twelve kept searches, whose ids are their numbers."""
     keep_searches(matcher, view, 12)
     return SearchStore(matcher.gallery.path)
-
-
-def typed(*lines: str, code: int = 0) -> str:
-    result = CliRunner().invoke(app, [*REVIEW, "--terminal"], input="\n".join(lines) + "\n")
-    assert result.exit_code == code, result.output
-    return result.output
 
 
 def test_a_script_asks_answers_and_takes_back(run: Run, store: SearchStore) -> None:
@@ -58,15 +51,6 @@ def test_what_says_nothing_of_a_search_is_refused(
 def test_an_unknown_label_is_one_line_with_the_nearest(fail: Callable[..., str], store: SearchStore) -> None:
     assert "the nearest are 'plain'" in fail(*REVIEW, "--answer", "0" * 32, "label=plane")
     assert "it was not kept, or has gone" in fail(*REVIEW, "--answer", "f" * 32, "absent")
-
-
-def test_a_person_answers_by_keys_in_a_terminal(store: SearchStore) -> None:
-    output = typed("1", "n", "?", "u", "q")
-    assert output.count("Search ") == 5
-    assert [one.kind for one in store.answers()] == ["item", "absent"]
-    assert "Of 2 answered searches 1 shows what the gallery has (1 label)" in output.splitlines()[-1]
-    typed(f"{0:032x} label=plain", "q")
-    assert store.answers(f"{0:032x}")[-1].label == "plain"
 
 
 @pytest.mark.slow
