@@ -31,6 +31,9 @@ OnConflict = Literal["error", "replace", "skip"]
 GONE_FIELDS = {
     "pictures": "decisions that flip are counted for labelled queries",
     "terminal": "--json asks, and --answer says what a search shows",
+    **dict.fromkeys(
+        ("opis_of", "opis_c", "opis_far", "opis_frr"), "OPIS is that of specificity, over 1 to 10 % FAR"
+    ),
 }
 
 

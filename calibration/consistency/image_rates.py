@@ -49,12 +49,6 @@ class ImageRates:
         return 1.0 - self._accepted_negatives / (sizes * (len(self.classes) - sizes))
 
     @property
-    def precision(self) -> Floats:
-        """(T, N) share of positive pairs of the accepted ones with a member of each kept label; 0 of none."""
-        accepted = self.positive[self.kept] + self._accepted_negatives
-        return np.divide(self.positive[self.kept], accepted, out=np.zeros(accepted.shape), where=accepted > 0)
-
-    @property
     def _accepted_negatives(self) -> Ints:
         """(T, N) accepted negative pairs with a member of each kept label."""
         starts = np.concatenate([[0], self.sizes.cumsum()[:-1]])
@@ -67,22 +61,16 @@ def measure_images(
     labels: npt.ArrayLike,
     far_range: tuple[float, float],
     n_thresholds: int,
-    frr_range: tuple[float, float] | None = None,
 ) -> ImageRates:
     """Count the accepted pairs of each image at evenly spaced thresholds of the calibration range, the first
     one step above the smallest distance; see `consistency.opis.opis`.
     """
     unit = _unit_rows(embeddings)
     names, classes, sizes = np.unique(np.asarray(labels), return_inverse=True, return_counts=True)
-    _check(len(unit), len(classes), sizes, far_range, frr_range)
+    _check(len(unit), len(classes), sizes, far_range)
     if not is_number(n_thresholds) or n_thresholds < 1 or n_thresholds % 1:
         raise CalibrationError(f"n_thresholds is {n_thresholds!r}, expected at least 1, and whole")
-    if frr_range is None:
-        t_min, t_max = _quantiles(unit, classes, far_range, of_one_label=False)
-    else:
-        # What lies above a threshold is rejected.
-        accepted = 1.0 - frr_range[1], 1.0 - frr_range[0]
-        t_min, t_max = _quantiles(unit, classes, accepted, of_one_label=True)
+    t_min, t_max = _quantiles(unit, classes, far_range)
     thresholds = t_min + (t_max - t_min) * np.arange(1, n_thresholds + 1) / n_thresholds
     positive, negative = _accepted_pairs(unit, classes, thresholds)
     return ImageRates(unit, names, classes, sizes, thresholds, (t_min, t_max), positive, negative)
@@ -105,22 +93,20 @@ def _accepted_pairs(unit: Floats, classes: Ints, thresholds: Floats) -> tuple[In
     return positive.cumsum(axis=1), negative.cumsum(axis=1)
 
 
-def _quantiles(
-    unit: Floats, classes: Ints, shares: tuple[float, float], *, of_one_label: bool
-) -> tuple[float, float]:
-    """Linearly interpolated quantiles of all positive or negative distances, exact, without keeping them.
+def _quantiles(unit: Floats, classes: Ints, shares: tuple[float, float]) -> tuple[float, float]:
+    """Linearly interpolated quantiles of all negative distances, exact, without keeping them.
 
     A histogram finds the bins in which the wanted ranks lie; a second pass keeps the distances of these.
     """
     counts = np.zeros(_BINS, dtype=np.int64)
-    for distances in _distances(unit, classes, of_one_label):
+    for distances in _distances(unit, classes):
         counts += np.bincount(_bins(distances), minlength=_BINS)
     before = np.concatenate([[0], counts.cumsum()])
     positions = [share * (before[-1] - 1) for share in shares]
     ranks = sorted({rank for position in positions for rank in (int(position), int(np.ceil(position)))})
     wanted = np.unique(np.searchsorted(before, ranks, side="right") - 1)
     kept: dict[int, list[Floats]] = {int(one): [] for one in wanted}
-    for distances in _distances(unit, classes, of_one_label):
+    for distances in _distances(unit, classes):
         bins = _bins(distances)
         for one in kept:
             kept[one].append(distances[bins == one])
@@ -141,10 +127,10 @@ def _bins(distances: Floats) -> Indices:
     return np.minimum((distances * (_BINS / _LARGEST_DISTANCE)).astype(np.intp), _BINS - 1)
 
 
-def _distances(unit: Floats, classes: Ints, of_one_label: bool) -> Iterator[Floats]:
+def _distances(unit: Floats, classes: Ints) -> Iterator[Floats]:
     for start, distances in _distance_blocks(unit):
         same = classes[start : start + len(distances), None] == classes[None, start:]
-        yield distances[(same == of_one_label) & (distances < np.inf)]
+        yield distances[~same & (distances < np.inf)]
 
 
 def _distance_blocks(unit: Floats) -> Iterator[tuple[int, Floats]]:
@@ -183,22 +169,12 @@ def is_number(value: object) -> bool:
     return isinstance(value, Real)
 
 
-def _check(
-    n: int,
-    n_labels: int,
-    sizes: Ints,
-    far_range: tuple[float, float],
-    frr_range: tuple[float, float] | None,
-) -> None:
+def _check(n: int, n_labels: int, sizes: Ints, far_range: tuple[float, float]) -> None:
     if n != n_labels:
         raise CalibrationError(f"{n} embeddings, but {n_labels} labels")
-    given = ("far_range", far_range) if frr_range is None else ("frr_range", frr_range)
-    if (
-        np.shape(given[1]) != (2,)
-        or not all(map(is_number, given[1]))
-        or not 0.0 <= given[1][0] < given[1][1] <= 1.0
-    ):
-        raise CalibrationError(f"{given[0]} is {given[1]!r}, expected two rising shares between 0 and 1")
+    is_range = np.shape(far_range) == (2,) and all(map(is_number, far_range))
+    if not is_range or not 0.0 <= far_range[0] < far_range[1] <= 1.0:
+        raise CalibrationError(f"far_range is {far_range!r}, expected two rising shares between 0 and 1")
     if len(sizes) < 2:
         raise CalibrationError("all embeddings carry one label: there are no negative pairs")
     if (sizes < 2).all():

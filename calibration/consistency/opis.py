@@ -4,7 +4,7 @@ Zhang et al., "Threshold-Consistent Margin Loss for Open-World Deep Metric Learn
 For class i at distance threshold t, over the pairs with a member of class i,
 
     psi_i(t) = share of positive pairs with dist <= t        phi_i(t) = share of negative pairs with dist > t
-    U_i(t)   = (1 + c^2) phi psi / (c^2 phi + psi), 0 where both are 0; c = 1
+    U_i(t)   = 2 phi psi / (phi + psi), 0 where both are 0 (the paper's c = 1)
 
     OPIS     = 1 / (T N) sum_j sum_i (U_i(t_j) - mean_i U_i(t_j))^2        (eq. 2, normalized)
 
@@ -25,10 +25,9 @@ strict end of the range.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -55,9 +54,6 @@ class Opis:
         labels: (T,) labels of the rows, sorted.
         left_out: Labels without a positive pair, sorted. Their images still count in the negative pairs of
             the others.
-        precision: (T, N) share of positive pairs of the accepted ones, where it takes the place of the
-            specificity in the utility.
-        c: Weight of sensitivity against the other in the utility.
     """
 
     epsilon_opis: float
@@ -67,14 +63,11 @@ class Opis:
     sensitivity: Floats
     labels: AnyArray
     left_out: AnyArray
-    precision: Floats | None = field(default=None, kw_only=True)
-    c: float = field(default=1.0, kw_only=True)
 
     @cached_property
     def utilities(self) -> Floats:
         """(T, N) utility of each class at each threshold, in [0, 1] (eq. 1)."""
-        first = self.specificity if self.precision is None else self.precision
-        return utility(first, self.sensitivity, self.c)
+        return utility(self.specificity, self.sensitivity)
 
     @property
     def opis(self) -> float:
@@ -87,11 +80,8 @@ def opis(
     labels: npt.ArrayLike,
     *,
     far_range: tuple[float, float] = (0.01, 0.1),
-    frr_range: tuple[float, float] | None = None,
     n_thresholds: int = 100,
     epsilon: float = 0.1,
-    of: Literal["specificity", "precision"] = "specificity",
-    c: float = 1.0,
 ) -> Opis:
     """Measure OPIS and epsilon-OPIS over all pairs of a set, block by block.
 
@@ -99,44 +89,35 @@ def opis(
         embeddings: (n, d), normalized or not.
         labels: (n,) class labels.
         far_range: Shares of negative pairs accepted at the ends of the calibration range.
-        frr_range: Shares of positive pairs rejected at the ends, in place of `far_range`.
         n_thresholds: Number N of thresholds.
         epsilon: Share of the classes in the best and in the worst group, in (0, 1], rounded up: of 19 classes
             10 % are two. Above 0.5 the groups overlap.
-        of: What the utility balances with the sensitivity; with `precision` it is the F-score.
-        c: Weight of the sensitivity against that; 1 is the harmonic mean.
 
     Raises:
         CalibrationError: No negative pairs, no class with two embeddings, or a parameter is out of range.
     """
     if not is_number(epsilon):
         raise CalibrationError(f"epsilon is {epsilon!r}, expected a share up to 1")
-    if not is_number(c) or not c > 0.0:
-        raise CalibrationError(f"c is {c!r}, expected a weight above 0")
-    rates = measure_images(embeddings, labels, far_range, n_thresholds, frr_range)
-    return opis_of(rates, epsilon, rates.precision if of == "precision" else None, c)
+    return opis_of(measure_images(embeddings, labels, far_range, n_thresholds), epsilon)
 
 
-def opis_of(rates: ImageRates, epsilon: float, precision: Floats | None = None, c: float = 1.0) -> Opis:
+def opis_of(rates: ImageRates, epsilon: float) -> Opis:
     """OPIS from the accepted pairs of each image."""
-    first = rates.specificity if precision is None else precision
     return Opis(
-        epsilon_opis=epsilon_opis(first, rates.sensitivity, epsilon, c),
+        epsilon_opis=epsilon_opis(rates.specificity, rates.sensitivity, epsilon),
         threshold_range=rates.threshold_range,
         thresholds=rates.thresholds,
         specificity=rates.specificity,
         sensitivity=rates.sensitivity,
         labels=rates.names[rates.kept],
         left_out=rates.names[~rates.kept],
-        precision=precision,
-        c=c,
     )
 
 
-def utility(specificity: Floats, sensitivity: Floats, c: float = 1.0) -> Floats:
-    """Mean of specificity, or precision, and sensitivity, harmonic for c = 1 (TCM, eq. 1); 0 of two zeros."""
-    total = c**2 * specificity + sensitivity
-    product = (1.0 + c**2) * specificity * sensitivity
+def utility(specificity: Floats, sensitivity: Floats) -> Floats:
+    """Harmonic mean of specificity and sensitivity (TCM, eq. 1); 0 of two zeros."""
+    total = specificity + sensitivity
+    product = 2.0 * specificity * sensitivity
     return np.divide(product, total, out=np.zeros_like(total), where=total > 0.0)
 
 
@@ -146,7 +127,7 @@ def n_of_share(share: float, n: int) -> int:
     return max(1, math.ceil(Fraction(float(share)).limit_denominator(10**9) * n))
 
 
-def epsilon_opis(specificity: Floats, sensitivity: Floats, epsilon: float, c: float = 1.0) -> float:
+def epsilon_opis(specificity: Floats, sensitivity: Floats, epsilon: float) -> float:
     """Mean squared gap between the utility of the best and of the worst classes (TCM, eq. 3), of (T, N)
     shares by class and threshold; each group has a share epsilon of the classes, rounded up. Groups of more
     than half of them overlap.
@@ -154,12 +135,11 @@ def epsilon_opis(specificity: Floats, sensitivity: Floats, epsilon: float, c: fl
     if not 0.0 < epsilon <= 1.0:
         raise CalibrationError(f"epsilon is {epsilon!r}, expected a share up to 1")
     n_group = n_of_share(epsilon, len(specificity))
-    order = np.argsort(utility(specificity, sensitivity, c), axis=0, kind="stable")
+    order = np.argsort(utility(specificity, sensitivity), axis=0, kind="stable")
     worst, best = (
         utility(
             np.take_along_axis(specificity, rows, axis=0).mean(axis=0),
             np.take_along_axis(sensitivity, rows, axis=0).mean(axis=0),
-            c,
         )
         for rows in (order[:n_group], order[-n_group:])
     )

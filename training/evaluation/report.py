@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.calibration import CalibrationError, opis, opis_floor
+from vicinal.calibration import CalibrationError, opis_floor
 from vicinal.calibration.arrays import AnyArray, FloatArray
 from vicinal.models.errors import EvaluationError
 from vicinal.models.progress import OnProgress, no_progress
@@ -32,8 +31,6 @@ class EvaluationSettings:
         distance: `cosine`, or `euclidean` for embeddings that are compared as they are, not normalized.
         coarse: Rank by super-labels too, where there are some.
         opis: Measure OPIS over all pairs, and its sampling floor, with `n_repetitions` simulated worlds.
-        opis_options: Arguments of `calibration.opis` other than its defaults: a range of thresholds, what the
-            utility is of, its weight c; for these no floor is simulated.
     """
 
     ks: tuple[int, ...] = (1, 2, 4, 8)
@@ -41,7 +38,6 @@ class EvaluationSettings:
     coarse: bool = True
     nmi: bool = True
     opis: bool = True
-    opis_options: Mapping[str, Any] = field(default_factory=dict)
     n_repetitions: int = 50
     seed: int = 0
 
@@ -173,9 +169,6 @@ def _opis(
     unit: FloatArray, labels: AnyArray, settings: EvaluationSettings
 ) -> tuple[dict[str, float], tuple[str, ...]]:
     try:
-        if settings.opis_options:
-            measured = opis(unit, labels, **settings.opis_options)
-            return {"opis": measured.opis, "epsilon_opis": measured.epsilon_opis}, ()
         floor = opis_floor(unit, labels, n_repetitions=settings.n_repetitions, seed=settings.seed)
     except CalibrationError as error:
         return {}, (f"OPIS is not measured: {error}",)

@@ -51,19 +51,6 @@ def evaluate(
     ] = "cosine",
     nmi: Annotated[bool, typer.Option(help="Cluster, which takes long with thousands of classes.")] = True,
     opis: Annotated[bool, typer.Option(help="Measure OPIS over all pairs, and its floor.")] = True,
-    opis_of: Annotated[
-        Literal["specificity", "precision"] | None,
-        typer.Option(help="What its utility balances with the sensitivity; specificity by default."),
-    ] = None,
-    opis_c: Annotated[
-        float | None, typer.Option(help="Weight of the sensitivity in the utility; 1 by default.")
-    ] = None,
-    opis_far: Annotated[
-        tuple[float, float] | None, typer.Option(help="FAR at the ends of its range; 0.01 0.1 by default.")
-    ] = None,
-    opis_frr: Annotated[
-        tuple[float, float] | None, typer.Option(help="FRR at the ends of its range, instead.")
-    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the clustering and of the OPIS floor.")] = 0,
     json_output: JsonOption = False,
 ) -> None:
@@ -73,11 +60,7 @@ def evaluate(
     # What is missing is told before images are embedded for an hour.
     scikit_metrics()
     ks = tuple(sorted(set(ranks or EvaluationSettings.ks)))
-    given = {"of": opis_of, "c": opis_c, "far_range": opis_far, "frr_range": opis_frr}
-    options = {name: value for name, value in given.items() if value is not None}
-    settings = EvaluationSettings(
-        ks=ks, distance=distance, nmi=nmi, opis=opis, opis_options=options, seed=seed
-    )
+    settings = EvaluationSettings(ks=ks, distance=distance, nmi=nmi, opis=opis, seed=seed)
     if (embeddings is not None) == bool(data or config):
         raise RequestError("say what to measure on: --data KIND:ROOT, --config FILE, or --embeddings FILE")
     if embeddings is not None:

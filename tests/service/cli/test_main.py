@@ -72,6 +72,7 @@ def test_the_version_is_one_line(run: Run) -> None:
         ("explain a.jpg", "'Why?'"),
         ("compare --pictures a", "flip"),
         ("review --terminal", "--answer"),
+        ("evaluate --opis-c 2", "OPIS is that of"),
     ],
 )
 def test_a_command_or_an_option_that_went_says_what_to_do_instead(words: str, instead: str) -> None:
