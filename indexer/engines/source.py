@@ -98,6 +98,11 @@ class EngineSource:
         """Remove the table."""
         self._engine.drop(self.file.name)
 
+    def wider(self, times: int) -> EngineSource:
+        """This one: it looks as far as it is asked for."""
+        del times
+        return self
+
     def search(
         self, queries: FloatArray, n: int, among: Mask | None = None, filter: Filter | None = None
     ) -> Ints:

@@ -37,6 +37,9 @@ class CandidateSource(Protocol):
     def n_fetched(self, n: int) -> int:
         """Items to search for, so that the n nearest are among them when all are compared exactly."""
 
+    def wider(self, times: int) -> CandidateSource:
+        """The same, which looks so many times as far where that does not follow from what it is asked for."""
+
     def search(
         self, queries: FloatArray, n: int, among: Mask | None = None, filter: Filter | None = None
     ) -> Ints:

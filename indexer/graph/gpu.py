@@ -147,6 +147,10 @@ class GpuIndex:
 
     needs_filter = False
 
+    def wider(self, times: int) -> FaissIndex:
+        """The index on the processor, of which more lists are looked into."""
+        return self._behind.wider(times)
+
     def search(
         self, queries: FloatArray, n: int, among: Mask | None = None, filter: Filter | None = None
     ) -> Ints:

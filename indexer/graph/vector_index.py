@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -158,6 +159,12 @@ class FaissIndex:
     def n_fetched(self, n: int) -> int:
         """Items to search for, so that the n nearest are among them when all are compared exactly."""
         return n if self.is_exact else self.candidates.fetched(n)
+
+    def wider(self, times: int) -> FaissIndex:
+        """The same index, of which more lists are looked into."""
+        other = copy(self)
+        other.n_probed *= times
+        return other
 
     def search(
         self, queries: FloatArray, n: int, among: Mask | None = None, filter: Filter | None = None

@@ -36,6 +36,8 @@ _ITEMS = pa.schema([(name, pa.string()) for name in ITEM_COLUMNS])
 _NOBODY: Ints = np.empty(0, np.int64)
 # Dead rows are few and seldom near; where these spares do not do, twice as many are fetched.
 _SPARE = 32
+# Of rows that are fetched beyond the spares one of so many is to be live.
+_SHARE_LIVE = 8
 # Up to this many selected rows are compared one by one, which misses nothing.
 _FEW_SELECTED = 20_000
 # Items whose metadata are looked at for their keys: half a second.
@@ -238,39 +240,49 @@ class GalleryView:
     def _nearest(self, queries: FloatArray, n: int) -> list[Ints]:
         index, n_built = self.snapshot.index, len(self.snapshot)
         n_dead_added = len(self.dead) - int(np.searchsorted(self.dead, n_built))
-        built = self._live(index.search, queries, index.n_fetched(n), n_built, first=0)
+
+        def search(queries: FloatArray, n: int, reach: int) -> Ints:
+            return (index if reach == 1 else index.wider(reach)).search(queries, n)
+
+        built = self._live(search, queries, index.n_fetched(n), n_built, first=0)
         if self.n_added == n_dead_added:
             return built
         added = self._live(self._nearest_added, queries, n, self.n_added, first=n_built)
         return [np.concatenate(pair) for pair in zip(built, added, strict=True)]
 
-    def _nearest_added(self, queries: FloatArray, n: int) -> Ints:
+    def _nearest_added(self, queries: FloatArray, n: int, _reach: int) -> Ints:
         # One by one, as an index is searched: many together are multiplied, which rounds differently.
         return np.concatenate([nearest_rows(one[None], self.segment.embeddings, n)[1] for one in queries])
 
     def _live(
         self,
-        search: Callable[[FloatArray, int], Ints],
+        search: Callable[[FloatArray, int, int], Ints],
         queries: FloatArray,
         n: int,
         n_rows: int,
         *,
         first: int,
     ) -> list[Ints]:
-        """The n nearest live rows of one part, whose first row stands at `first`, to each query."""
+        """The n nearest live rows of one part, whose first row stands at `first`, to each query; where many
+        dead ones are nearer, an index looks further by as much as it is asked for, and more rows are given:
+        far away they differ less.
+        """
         live, short = [_NOBODY] * len(queries), np.arange(len(queries))
+        reach, n_enough = 1, n
         n_fetched = n + min(len(self.dead), _SPARE)
         while n_rows and len(short):
             n_fetched = min(n_fetched, n_rows)
             has_more = np.zeros(len(short), dtype=bool)
-            for place, found in enumerate(search(queries[short], n_fetched)):
+            for place, found in enumerate(search(queries[short], n_fetched, reach)):
                 found = found[found >= 0] + first
                 alive = found[~self.is_dead(found)]
-                live[short[place]] = alive[:n]
-                # Where fewer came than were asked for, the index has no more to give.
-                has_more[place] = len(alive) < n and len(found) == n_fetched < n_rows
+                live[short[place]] = alive[:n] if reach == 1 else alive
+                # Where fewer came than were asked for, and all live, the index has no more to give.
+                may_give = len(found) == n_fetched or len(alive) < len(found)
+                has_more[place] = len(alive) < n_enough and n_fetched < n_rows and may_give
             short = short[has_more]
-            n_fetched *= 2
+            n_fetched, reach = 2 * n_fetched, 2 * reach
+            n_enough = max(n, n_fetched // _SHARE_LIVE)
         return live
 
     def _nearest_selected(self, queries: FloatArray, n: int, selection: Selection) -> list[Ints]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,7 @@ from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.views import view as view_module
 from vicinal.indexer.views.selection import Selection
 from vicinal.indexer.views.view import GalleryView
+from vicinal.models.similarity import normalize
 
 BUNDLE = "0123456789abcdef"
 N, N_ADDED, DIM = 600, 60, 8
@@ -75,6 +77,26 @@ def test_the_nearest_live_items_are_found(changed: GalleryView, unit: Unit, n: i
     queries = np.concatenate([near_dead, unit(8, seed=5)])
     allowed = 0 if changed.snapshot.index.is_exact else 0.02 * n * len(queries)
     assert missed(changed, queries, n) <= allowed
+
+
+@pytest.mark.parametrize("spec", ["IVF64,SQ8", "IVF64,Flat", "IVF64,SQ8 on a GPU", "graph", "SQ8"])
+def test_what_lies_behind_a_thousand_removed_items_is_found(
+    tmp_path: Path, publish: Callable[..., int], rows: Rows, spec: str
+) -> None:
+    """Lists are looked into as far as the very nearest lie, and codes tell far items apart less."""
+    rng, n = np.random.default_rng(0), 10
+    centers = rng.normal(size=(40, 16))
+    items = normalize(centers[rng.integers(0, 40, 6000)] + 0.5 * rng.normal(size=(6000, 16))).astype(
+        np.float32
+    )
+    gallery = Gallery(tmp_path / "galleries" / "shoes")
+    spec, _, gpu = spec.partition(" on ")
+    publish(gallery, rows([str(i) for i in range(6000)], items), index=spec)
+    order = np.argsort(-(items @ items[0]), kind="stable")
+    remove_items(GalleryReader(gallery), [str(i) for i in order[:1000]])
+    with stand_in_gpus([2**30]):
+        view = GalleryReader(Gallery(gallery.path), IndexDevices("cuda" if gpu else "cpu")).view()
+        assert missed(view, items[:1], n) <= 1
 
 
 def test_ignored_tombstones_are_noticed(
