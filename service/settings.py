@@ -116,7 +116,7 @@ class Settings(BaseSettings):
             believed; without a value nobody's are.
         max_wait_seconds: Longest wait of a search for a thread, in seconds; where it would be longer, 429.
         max_connections: Most connections at once, three quarters of one address while others want in; more
-            get 503.
+            get 503. Fewer where the process may not open so many files.
         request_seconds: Longest time of the headers of a request, and of its body, which gets a second more
             for every 16 KiB that came; then 408.
         shutdown_seconds: Longest time that a server which stops gives requests under way, in seconds.

@@ -8,6 +8,7 @@ import asyncio
 import ipaddress
 import itertools
 import json
+import logging
 import math
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
@@ -22,6 +23,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from vicinal.service.http.serving.overload import Overload, Route
 from vicinal.service.problem_types import PREFIX
 
+logger = logging.getLogger(__name__)
 # For a client to take in some of its answer.
 _SEND_SECONDS = 60.0
 # Of it, for one whose address has more than its share, where another address wants its place.
@@ -41,6 +43,21 @@ _LONGEST_ADDRESS = 64
 _FORWARDED = b"x-forwarded-for"
 # What a connection is at, in the order in which they give way to others.
 _HALF_OPEN, _IDLE, _SENDS = range(3)
+
+
+def most_connections(asked: int, n_files: int) -> int:
+    """Connections that a process which may open so many files can have beside those that it needs itself."""
+    most = min(asked, max(n_files // 4, n_files - 2 * _RESERVE))
+    if n_files < 0 or most == asked:
+        return asked
+    logger.warning(
+        "at most %d connections at once in place of max_connections = %d: this process may open %d files "
+        "(raise `ulimit -n`, or LimitNOFILE of the unit)",
+        most,
+        asked,
+        n_files,
+    )
+    return most
 
 
 @dataclass

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import faulthandler
 import gc
+import resource
 import signal
 import socket
 import threading
@@ -18,7 +19,7 @@ from fastapi import FastAPI
 
 from vicinal.service.errors import RequestError
 from vicinal.service.http.app import create_app
-from vicinal.service.http.serving.connections import Connections
+from vicinal.service.http.serving.connections import Connections, most_connections
 from vicinal.service.http.serving.overload import Overload
 from vicinal.service.http.state import state_of
 from vicinal.service.process import prepare_process
@@ -96,7 +97,7 @@ class _Server(uvicorn.Server):
         self._ends_process = ends_process
         proxies = [str(one) for one in settings.trusted_proxies]
         self._limits = Connections(
-            most=settings.max_connections,
+            most=most_connections(settings.max_connections, resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
             head_seconds=settings.request_seconds,
             overload=Overload(self._state.searches, self._state.metrics),
             proxies=tuple(proxies),

@@ -15,6 +15,7 @@ from tests.service.http.wires import BODY_TO_COME, GET, SEARCH, SECONDS, Desk, g
 from tests.service.types import MakeSettings
 from vicinal.service.http.app import create_app
 from vicinal.service.http.serving import connections
+from vicinal.service.http.serving.connections import most_connections
 
 LIVE = get("/livez")
 WHOLE = post(SEARCH, 2) + b"{}"
@@ -271,3 +272,11 @@ def test_a_server_that_stops_gives_the_answer_under_way_and_lets_it_be_the_last(
         assert answer.startswith(b"HTTP/1.1 200 ")
         assert b"connection: close" in answer
         assert not wire.is_open
+
+
+@pytest.mark.parametrize(
+    ("asked", "n_files", "expected"),
+    [(1000, 1024, 512), (1000, 2**20, 1000), (100, 1024, 100), (1000, 256, 64), (1000, -1, 1000)],
+)
+def test_connections_leave_files_for_the_server_itself(asked: int, n_files: int, expected: int) -> None:
+    assert most_connections(asked, n_files) == expected
