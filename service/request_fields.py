@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
@@ -10,6 +11,7 @@ from pydantic import (
     AfterValidator,
     BaseModel,
     Field,
+    PlainSerializer,
     StrictBool,
     StrictFloat,
     StrictInt,
@@ -26,6 +28,17 @@ RefineChoice = Literal["auto", "off", "gallery", "query", "both"]
 RerankChoice = Literal["auto", "off", "contextual"]
 MetricChoice = Literal["auto", "cosine", "lda"]
 OnConflict = Literal["error", "replace", "skip"]
+
+# Whether who asks is told no place of the server.
+hides_places: ContextVar[bool] = ContextVar("hides_places", default=False)
+_WEB = ("http://", "https://")
+# Of an item; empty where it is no address of the web, for who may not see all galleries or change nothing.
+ItemUri = Annotated[
+    str,
+    PlainSerializer(
+        lambda uri: "" if hides_places.get() and not uri.startswith(_WEB) else uri, return_type=str
+    ),
+]
 
 
 GONE_FIELDS = {

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field, StrictBool, StrictFloat, StrictInt
 
-from vicinal.service.request_fields import CommandOption, RequestFields
+from vicinal.service.request_fields import CommandOption, ItemUri, RequestFields
 
 KEPT_RULE = "kept of each group: most pixels, then most bytes, then taken first, then the first id"
 
@@ -31,7 +31,7 @@ class DuplicateItem(BaseModel, frozen=True, extra="forbid"):
     """Photo of a group."""
 
     id: str
-    uri: str
+    uri: ItemUri
     width: int | None = Field(description="Pixels of the file; of its thumbnail where the file is gone.")
     height: int | None
     n_bytes: int | None = Field(description="Size of the file; null where it is gone.")

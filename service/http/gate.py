@@ -34,6 +34,7 @@ from vicinal.service.http.request_bodies import json_body, limited_body
 from vicinal.service.http.state import State, state_of
 from vicinal.service.keys import Grant, key_id
 from vicinal.service.known_names import did_you_mean
+from vicinal.service.request_fields import hides_places
 from vicinal.service.settings import Scope, is_loopback
 
 # What is no page loads nothing. No answer is shown inside of another site.
@@ -249,6 +250,7 @@ async def admit(
             said = "send a valid API key as a bearer token"
             raise HTTPException(401, said, headers={"WWW-Authenticate": "Bearer"})
         call.in_full = grant.galleries is None
+        hides_places.set(not call.in_full or not {"write", "admin"} & {*grant.scopes})
         if needs is not None and not grant.may(needs):
             raise HTTPException(403, f"this API key lacks the scope '{needs}'")
         if grant.galleries is not None:

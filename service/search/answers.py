@@ -17,6 +17,7 @@ from vicinal.indexer.views.view import GalleryView
 from vicinal.models.similarity import exact_similarities
 from vicinal.refine.context_refiner import ContextRefiner
 from vicinal.service.errors import RequestError
+from vicinal.service.request_fields import ItemUri
 from vicinal.service.search.item_spaces import SearchSpace
 from vicinal.service.search.pipeline import Pipeline, PipelineSource
 
@@ -96,7 +97,7 @@ class Candidate:
     id: str
     label: str | None
     metadata: dict[str, Any]
-    uri: str
+    uri: ItemUri
     rank: Annotated[int, Field(description="From 1.")]
     score: Annotated[float, Field(description="Final score in [0, 1]; the threshold is applied to this.")]
     similarity: Annotated[float, Field(description="Cosine of the embeddings that were matched.")]

@@ -22,7 +22,7 @@ from vicinal.service.http.request_bodies import (
     Label,
 )
 from vicinal.service.http.state import State, StateDependency
-from vicinal.service.request_fields import Body, RequestFields
+from vicinal.service.request_fields import Body, ItemUri, RequestFields
 
 
 class _IdConvertor(PathConvertor):
@@ -44,7 +44,7 @@ class ItemBody(Body):
 
     id: str
     label: str | None
-    uri: str
+    uri: ItemUri
     metadata: dict[str, Any]
 
 

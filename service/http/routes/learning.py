@@ -17,7 +17,7 @@ from vicinal.service.http.gate import AdminRoute, Routes, WriteRoute
 from vicinal.service.http.routes.items import DeletionBody, ItemId
 from vicinal.service.http.state import State, StateDependency
 from vicinal.service.operations.answer import NOBODY
-from vicinal.service.request_fields import Body, RequestFields
+from vicinal.service.request_fields import Body, ItemUri, RequestFields
 
 router = Routes(prefix="/v1/admin/galleries/{gallery}", tags=["answers"], route_class=AdminRoute)
 items_router = Routes(prefix="/v1/galleries/{gallery}", tags=["items"], route_class=WriteRoute)
@@ -56,7 +56,7 @@ class SetAsideItemBody(Body):
 
     id: str
     label: str | None
-    uri: str
+    uri: ItemUri
     metadata: dict[str, Any]
     reason: str
     by: str = Field(description="Name of the key, or of who used the command.")

@@ -18,7 +18,7 @@ from vicinal.service.http.app import create_app
 from vicinal.service.http.state import state_of
 from vicinal.service.jobs.records import new_job
 from vicinal.service.keys import KeyStore
-from vicinal.service.settings import SCOPES, Settings
+from vicinal.service.settings import SCOPES, Scope, Settings
 
 OPENAPI = Path(__file__).parents[3] / "openapi.json"
 Damage = Callable[[Settings], object]
@@ -170,3 +170,22 @@ def test_a_job_tells_a_key_for_one_gallery_nothing_of_the_server(settings: Setti
             assert "gallery damaged: the server's log has the details" in limited
             assert not any(text in limited for text in (str(tmp_path), "4711"))
             assert all(text in whole for text in (str(tmp_path), "4711"))
+
+
+@pytest.mark.parametrize(
+    ("scopes", "galleries", "reads"),
+    [
+        (SCOPES, None, True),
+        (("search", "write"), None, True),
+        (("search",), None, False),
+        (SCOPES, ["shoes"], False),
+    ],
+)
+def test_places_of_items_are_for_who_sees_all_galleries_and_more_than_searches(
+    settings: Settings, scopes: tuple[Scope, ...], galleries: list[str] | None, reads: bool
+) -> None:
+    _, key = KeyStore(settings.keys_path).create("one", scopes, galleries=galleries)
+    with TestClient(create_app(settings), headers={"authorization": f"Bearer {key}"}) as client:
+        (item,) = client.get("/v1/galleries/shoes/items?size=1").json()["items"]
+        found = client.post("/v1/galleries/shoes/search", json={"item_id": item["id"], "threshold": 0.0})
+    assert [one["uri"][:1] for one in (item, found.json()["matches"][0])] == ["/" if reads else ""] * 2
