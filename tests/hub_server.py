@@ -25,7 +25,7 @@ def put_dataset(
         name: Owner and name.
         files: Contents by path.
         revision: The revision as it is asked for, the main one when empty.
-        sizes: Size that it claims of each file.
+        sizes: Sizes that it claims of files by path.
 
     Returns:
         Its commit.
@@ -49,7 +49,7 @@ def put_model(
     *,
     revision: str = "",
     card: Mapping[str, Any] | None = None,
-    sizes: int | None = None,
+    sizes: Mapping[str, int] | None = None,
 ) -> str:
     """Let a server have a model, whose files but JSON lie on another host, which sends parts of them too.
 
@@ -67,7 +67,7 @@ def put_model(
     commit = hashlib.sha1(repr((name, revision, sorted(files.items()))).encode()).hexdigest()
     siblings: list[dict[str, Any]] = []
     for path, body in files.items():
-        size = len(body) if sizes is None else sizes
+        size = (sizes or {}).get(path, len(body))
         sha256 = hashlib.sha256(body).hexdigest()
         about = {"X_Repo_Commit": commit}
         there = f"/{name}/resolve/{commit}/{path}"

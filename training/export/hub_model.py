@@ -38,8 +38,8 @@ HUB_MODELS = {
 _ADDRESS = re.compile(f"{HUB_SCHEME}{REPOSITORY}", re.ASCII)
 # Of a model with two towers that of its images, and of each the file in float32.
 _NETWORKS = ("onnx/vision_model.onnx", "onnx/model.onnx", "vision_model.onnx", "model.onnx")
-# Of one ONNX file.
-_MOST_BYTES = 2**31
+# Of one ONNX file with its weights, and of the configurations, which are read whole.
+_MOST_BYTES, _MOST_CONFIG_BYTES = 2**31, 2**24
 
 
 def hub_model(name: str) -> HubRepository:
@@ -63,8 +63,15 @@ class _Model:
     def __str__(self) -> str:
         return f"model '{self.repository}'"
 
-    def fetch(self, names: list[str]) -> dict[str, Path]:
-        """Files by their paths, with the content that the hub says they have."""
+    def fetch(self, names: list[str], most: int = _MOST_BYTES) -> dict[str, Path]:
+        """Files by their paths, of so many bytes together, with the content that the hub says they have."""
+        n_bytes = sum(self.listing.files[one].n_bytes for one in names)
+        if n_bytes > most:
+            raise BundleError(
+                f"{self} has {n_bytes / 1e6:,.0f} MB in {', '.join(names)}, of which at most "
+                f"{most / 1e6:,.0f} are taken: ",
+                advise("name a smaller file with {file}"),
+            )
         paths = self.repository.fetch(self.listing, names)
         for name, path in paths.items():
             said = self.listing.files[name].sha256
@@ -101,7 +108,7 @@ class _Model:
         """Fields of its configurations, by their names."""
         there = [one for one in (CONFIG_FILE, *PROCESSOR_FILES) if one in self.listing.files]
         found = {}
-        for name, path in self.fetch(there).items():
+        for name, path in self.fetch(there, _MOST_CONFIG_BYTES).items():
             try:
                 found[name] = json.loads(path.read_bytes())
             except ValueError as error:
@@ -124,12 +131,6 @@ class _Model:
                     f"{self} keeps weights of {network} in '{name}', which is no file beside it"
                 )
             found[name] = (folder / beside).as_posix()
-        n_bytes = sum(self.listing.files[one].n_bytes for one in (network, *found.values()))
-        if n_bytes > _MOST_BYTES:
-            raise BundleError(
-                f"{self} has {n_bytes / 1e9:.1f} GB of weights in {network}, at most 2 GB are taken: ",
-                advise("name a smaller file with {file}"),
-            )
         return found
 
     @property
@@ -197,7 +198,7 @@ def bundle_from_hub(
         files = model.fetch([network])
         source = files[network]
         if beside := model.weights(network, external_files(source)):
-            files |= model.fetch(list(beside.values()))
+            files = model.fetch([network, *beside.values()])
             source = _laid_out(Path(folder), files, network, beside)
         target = Path(folder) / "embedding.onnx"
         architecture = str(configs.get(CONFIG_FILE, {}).get("model_type", ""))

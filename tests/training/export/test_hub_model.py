@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
@@ -140,11 +141,24 @@ def test_what_the_hub_refuses_is_one_sentence(hub: WebServer, get: Get, how: str
     assert "\n" not in str(found.value)
 
 
-def test_what_does_not_fit_on_the_disk_is_not_begun(hub: WebServer, get: Get) -> None:
-    put_model(hub, NAME, FILES, sizes=10**17)
-    with pytest.raises(HubError, match=r"has .* GB to download, and .* GB are free in .*: make room"):
+@pytest.mark.parametrize(
+    ("sizes", "sentence"),
+    [
+        ({}, r"has .* GB to download, and .* GB are free in .*: make room"),
+        ({"config.json": 300_000_000}, r"has 300 MB in .*config\.json.*, of which at most 17 are taken"),
+        ({"onnx/model.onnx": 2**31 + 1}, r"has 2,147 MB in onnx/model\.onnx, of which at most 2,147"),
+    ],
+)
+def test_what_is_too_large_is_not_begun(
+    hub: WebServer, get: Get, monkeypatch: pytest.MonkeyPatch, sizes: dict[str, int], sentence: str
+) -> None:
+    put_model(hub, NAME, FILES, sizes=sizes)
+    if not sizes:
+        monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=0))
+    with pytest.raises((BundleError, HubError), match=sentence):
         get()
-    assert not any("/resolve/" in one for one in hub.asked)
+    large = next(iter(sizes), "config.json")
+    assert not any("/resolve/" in one and one.endswith(large) for one in hub.asked)
 
 
 @pytest.mark.parametrize(
