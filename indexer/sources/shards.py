@@ -32,6 +32,7 @@ from vicinal.models.configs.value_texts import value_as_text
 from vicinal.models.decoding import image_suffixes
 from vicinal.models.images.hidden_files import count_hidden, hidden_part
 
+_MOST_SHARDS = 100_000
 _NUMBERS = re.compile(r"\{(\d+)\.\.(\d+)\}")
 _BESIDE = (".cls", ".json", ".txt")
 # What stands beside an image is a few words, whatever a stranger's archive says.
@@ -55,6 +56,10 @@ def shards_of(pattern: Path) -> list[Path]:
         return [pattern]
     first, last = int(found[1]), int(found[2])
     width, name = len(found[1]), pattern.name
+    if last - first >= _MOST_SHARDS:
+        raise SourceError(
+            f"'{name}' stands for {last - first + 1:,} archives, at most {_MOST_SHARDS:,} are read: name fewer"
+        )
     return [
         pattern.with_name(f"{name[: found.start()]}{number:0{width}}{name[found.end() :]}")
         for number in range(first, last + 1)

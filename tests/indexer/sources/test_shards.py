@@ -219,3 +219,9 @@ def test_what_stands_beside_an_image_has_most_of_its_name(
         for key, label in labels(shard(tmp_path / "a.tar", files), label_from="auto").items()
     }
     assert found == expected
+
+
+@pytest.mark.parametrize("pattern", ["a-{0..1000000000}.tar", "a-{000..100000}.tar"])
+def test_a_pattern_of_too_many_shards_is_refused_unexpanded(tmp_path: Path, pattern: str) -> None:
+    with pytest.raises(SourceError, match=r"stands for [\d,]+ archives, at most 100,000 are read"):
+        Source.open(tmp_path / pattern)
