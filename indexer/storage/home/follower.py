@@ -115,8 +115,8 @@ class Follower:
                 return Batch.of_checkpoint(self.log.checkpoint(checkpoint), known, applied)
             if checkpoint is not None:
                 raise HomeError(
-                    f"home '{self.home}' does not have entry {applied} any more, which '{self.data_dir}' "
-                    "rests on: bring its log back from a backup"
+                    f"home '{self.home}' does not have entry {applied or 1} any more, which "
+                    f"'{self.data_dir}' rests on: bring its log back from a backup"
                 )
             self.proven = now
         if entry is None:

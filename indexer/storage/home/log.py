@@ -4,6 +4,7 @@
     objects/<sha256>-<drawn>   content, immutable; each upload has a name of its own, so that nobody can come
                                to name an object that is being removed
     checkpoints/<number>.json  the whole listing after an entry, so that nobody reads all of them
+    begun                      once there was an entry: a log without any is damaged from then on, not new
 
 An entry of a number that is gone could be created anew by a replica that slept for days. So entries go in
 ascending order, and one is void, also for who reads it, unless the entry before it is there.
@@ -27,7 +28,7 @@ from vicinal.models.configs.sealed_json import BrokenSealError, sealed, unsealed
 ENTRIES_BETWEEN_CHECKPOINTS = 100
 # What nothing names any more stays that long: a replica may be fetching it, or be about to name it.
 GRACE = timedelta(days=1)
-_TRIES = 3
+_TRIES, _BEGUN = 3, "begun"
 
 # Object and bytes of a file; of an alias `link:<gallery>` and 0.
 Kept = tuple[str, int]
@@ -95,8 +96,10 @@ class Log:
             ) from error
 
     def is_there(self, number: int) -> bool:
-        """Tell whether an entry was not removed; the one before the first never is."""
-        return number == 0 or self.store.get(_entry(number)) is not None
+        """Tell whether an entry was not removed; the one before the first is with all others."""
+        if number == 0:
+            return self.store.get(_BEGUN) is None or self.is_there(1)
+        return self.store.get(_entry(number)) is not None
 
     def create(self, entry: Entry) -> bool:
         """Create an entry; False where another has its number, or the log went on long ago."""
@@ -123,6 +126,8 @@ class Log:
         else:
             return False
         if self.is_there(entry.number - 1):
+            if entry.number % ENTRIES_BETWEEN_CHECKPOINTS == 1:
+                self.store.put_if_absent(_BEGUN, b"")
             return True
         self.store.delete(_entry(entry.number))
         return False

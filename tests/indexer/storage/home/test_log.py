@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
 from tests.indexer.storage.home.replicas import MemoryStore
 from vicinal.indexer.errors import HomeError
+from vicinal.indexer.storage.home.follower import Follower
 from vicinal.indexer.storage.home.log import Checkpoint, Entry, Log
 
 
@@ -57,6 +60,19 @@ def test_an_entry_behind_a_pruned_log_is_void() -> None:
     store.delete("log/000000000002.json")
     assert not log.create(entry(2, id="late"))
     assert log.read(2) is None
+
+
+@pytest.mark.parametrize("n", [0, 1, 3])
+def test_a_log_that_was_emptied_is_not_new(tmp_path: Path, n: int) -> None:
+    """Who joins would begin it anew, and all objects would go; a home that never had an entry is new."""
+    store = MemoryStore()
+    filled(store, n)
+    for one in [*store.list("log")]:
+        store.delete(one.name)
+    (tmp_path / "mirror").mkdir()
+    follower = Follower(tmp_path, "memory", store)
+    with pytest.raises(HomeError, match="does not have entry 1 any more") if n else nullcontext():
+        follower.catch_up()
 
 
 def test_a_damaged_entry_is_refused() -> None:
