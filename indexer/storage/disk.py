@@ -87,7 +87,8 @@ def scratch(beside: Path) -> Iterator[Path]:
 
 def remove_half_made(folder: Path) -> None:
     """Remove what killed processes left half made, or half deleted, in a folder, unless anybody makes
-    something there; where the system holds no locks, on a disk of the network, only what is a day old.
+    something there; files, and where the system holds no locks, on a disk of the network, also folders, only
+    when they are a day old.
     """
     if not folder.is_dir():
         return
@@ -104,6 +105,8 @@ def remove_half_made(folder: Path) -> None:
             with suppress(FileNotFoundError):
                 if left.is_dir() and not left.is_symlink() and left.stat().st_mtime < youngest:
                     shutil.rmtree(left, ignore_errors=True)
+                elif left.lstat().st_mtime < time.time() - _LEFTOVER_SECONDS and not left.is_dir():
+                    left.unlink()
     finally:
         os.close(descriptor)
 

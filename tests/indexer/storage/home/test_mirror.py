@@ -24,6 +24,7 @@ from vicinal.indexer.jobs.changes import add_items, remove_items
 from vicinal.indexer.jobs.compaction import compact
 from vicinal.indexer.jobs.retention import RetentionPolicy, prune
 from vicinal.indexer.reader import GalleryReader
+from vicinal.indexer.storage.disk import make_folder
 from vicinal.indexer.storage.files import identity_of, remove_file, write_sealed
 from vicinal.indexer.storage.home import leases, uploads
 from vicinal.indexer.storage.home.mirror import Mirror
@@ -306,3 +307,18 @@ def test_changes_are_refused_while_a_look_at_the_log_has_no_answer(
     b.pull()
     assert refused == {"log": (False, True), "objects": (False, False)}
     assert not is_refused(60.0)
+
+
+def test_what_killed_processes_left_half_written_is_tidied(mirrors: Mirrors, tmp_path: Path) -> None:
+    """A day later, in the home too: what is younger somebody may be writing."""
+    (a,) = mirrors("a")
+    make_folder(a.folder / "objects")
+    folders = (a.folder / "objects", tmp_path / "home", tmp_path / "home/log")
+    (old, young) = ([folder / f".{name}.partial" for folder in folders] for name in ("old", "young"))
+    for path in (*old, *young):
+        make_folder(path.parent)
+        path.touch()
+    for path in old:
+        os.utime(path, (0, 0))
+    a.tidy()
+    assert [path.exists() for path in (*old, *young)] == [False] * 3 + [True] * 3
