@@ -11,16 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from vicinal.service.cli.console import (
-    end_by,
-    errors,
-    print_json,
-    print_left_out,
-    print_table,
-    progress_of,
-    say,
-)
-from vicinal.service.cli.options import DetailsOption, GalleryOption, Home, JsonOption
+from vicinal.service.cli.console import errors, print_json, print_left_out, print_table, progress_of, say
+from vicinal.service.cli.options import DetailsOption, GalleryOption, Home, JsonOption, end_by
 from vicinal.service.errors import RequestError
 from vicinal.service.operations import calibrate as operation
 from vicinal.service.operations import check as check_operation

@@ -15,7 +15,6 @@ from dataclasses import asdict, is_dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-import typer
 from pydantic import BaseModel
 from rich import progress as bars
 from rich.console import Console
@@ -38,8 +37,6 @@ if TYPE_CHECKING:
     from vicinal.indexer.sources import EmbeddingSource, Source, SourceLook
     from vicinal.models.progress import OnProgress
 
-# Status with which a command ends that did its work, and found what a person has to look at; an error has 2.
-FOUND = 1
 _SHOWN_FAILURES = 10
 _SECONDS_A_LINE = 10.0
 # Of a line that is read by a program or kept in a file.
@@ -188,12 +185,6 @@ def print_look(look: SourceLook, *, as_json: bool = False) -> None:
 def print_left_out(failures: Sequence[Failure], *, as_json: bool) -> None:
     """Say which queries were left out, beside a JSON document on standard error."""
     say(*(f"left out {one.path}: {one.reason}" for one in failures), to=errors if as_json else console)
-
-
-def end_by(found: object) -> None:
-    """End with the status that says so, where something was found that a person has to look at."""
-    if found:
-        raise typer.Exit(FOUND)
 
 
 def print_json(value: Any) -> None:

@@ -11,7 +11,6 @@ from rich.table import Table
 
 from vicinal.service.cli import transfer
 from vicinal.service.cli.console import (
-    end_by,
     errors,
     print_failures,
     print_json,
@@ -21,7 +20,7 @@ from vicinal.service.cli.console import (
     progress_of,
     say,
 )
-from vicinal.service.cli.options import DataHome, Home, JsonOption, NameArgument, conflict_rule
+from vicinal.service.cli.options import DataHome, Home, JsonOption, NameArgument, conflict_rule, end_by
 from vicinal.service.errors import RequestError
 from vicinal.service.operations import add as add_operation
 from vicinal.service.request_fields import CommandOption

@@ -8,16 +8,8 @@ from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
-from vicinal.service.cli.console import (
-    end_by,
-    errors,
-    print_failures,
-    print_json,
-    print_look,
-    progress_of,
-    say,
-)
-from vicinal.service.cli.options import GalleryOption, Home, JsonOption, conflict_rule
+from vicinal.service.cli.console import errors, print_failures, print_json, print_look, progress_of, say
+from vicinal.service.cli.options import GalleryOption, Home, JsonOption, conflict_rule, end_by
 from vicinal.service.errors import RequestError
 from vicinal.service.operations import index as index_operation
 from vicinal.service.request_fields import CommandOption

@@ -114,3 +114,9 @@ def load_settings(**given: Any) -> Settings:
         raise RequestError(f"settings cannot be read: {error}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise RequestError(f"'vicinal.toml' is not TOML: {error}") from error
+
+
+def end_by(found: object) -> None:
+    """End with status 1 where something was found that a person has to look at; an error has 2."""
+    if found:
+        raise typer.Exit(1)

@@ -11,8 +11,8 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from vicinal.service.cli.console import end_by, errors, print_json, print_table, say
-from vicinal.service.cli.options import Home, JsonOption
+from vicinal.service.cli.console import errors, print_json, print_table, say
+from vicinal.service.cli.options import Home, JsonOption, end_by
 from vicinal.service.words import search_words
 
 if TYPE_CHECKING:
