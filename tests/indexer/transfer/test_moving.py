@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +19,7 @@ from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.storage.files import identity_of, making_in, scratch
 from vicinal.indexer.storage.gallery_names import set_alias
 from vicinal.indexer.transfer import moving
-from vicinal.indexer.transfer.moving import copy_gallery, pinned, rename_gallery
+from vicinal.indexer.transfer.moving import copy_gallery, rename_gallery
 
 BUNDLE = "0123456789abcdef"
 MakeRows = Callable[..., pa.Table]
@@ -109,24 +107,6 @@ def test_a_gallery_that_is_being_written_is_left_alone(
     with getattr(live_gallery, lock)(), pytest.raises(GalleryBusyError):
         move(live_gallery, "boots")
     assert not (live_gallery.path.parent / "boots").exists()
-
-
-def test_what_people_searched_for_is_copied_as_it_is_now_where_that_is_asked_for(
-    live_gallery: Gallery,
-) -> None:
-    path = live_gallery.path / "searches" / "searches.sqlite"
-    path.parent.mkdir()
-    with closing(sqlite3.connect(path, isolation_level=None)) as file:
-        file.execute("pragma journal_mode=wal")
-        file.execute("create table searches (id text)")
-        # It is not in the file itself yet, but in what lies beside it.
-        file.execute("insert into searches values ('one')")
-        with pinned(live_gallery, with_searches=True) as folder:
-            assert sorted(one.name for one in (folder / "searches").iterdir()) == [path.name]
-            with closing(sqlite3.connect(folder / "searches" / path.name)) as copied:
-                assert copied.execute("select id from searches").fetchall() == [("one",)]
-    with pinned(live_gallery) as folder:
-        assert not (folder / "searches").exists()
 
 
 def test_what_a_death_left_is_removed_when_nobody_is_at_it(tmp_path: Path) -> None:

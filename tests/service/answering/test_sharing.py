@@ -14,8 +14,6 @@ import numpy as np
 import pytest
 
 from tests.service.answering.test_store import a_search
-from vicinal.indexer.storage.home import Mirror
-from vicinal.indexer.storage.home.joining import join
 from vicinal.service.answering import sharing
 from vicinal.service.answering.sharing import SharedSearches
 from vicinal.service.answering.store import KeptSearch, SearchStore
@@ -180,37 +178,3 @@ def test_a_replica_that_was_away_brings_nothing_back(replicas: list[Replica], tm
     bring_together(replicas)
     assert all(each.store.n_kept == 0 for each in replicas)
     assert files_with(tmp_path, b"x" * 5000) == []
-
-
-def joined(tmp_path: Path, name: str, home: Path) -> tuple[Mirror, SearchStore]:
-    """A replica of a home that has one gallery, or nothing of it but its pointer."""
-    mirror = join(tmp_path / name, str(home))
-    folder = mirror.data_dir / "galleries" / "shop"
-    if not folder.exists():
-        mirror.put(folder / "active.json", b"{}")
-    return mirror, SearchStore(folder)
-
-
-def test_mirrors_of_a_home_share_searches_and_erase_what_is_deleted(tmp_path: Path) -> None:
-    home, picture = tmp_path / "shared", random.Random(1).randbytes(9000)
-    first, one = joined(tmp_path, "one", home)
-    second, other = joined(tmp_path, "two", home)
-    one.keep([(a_search(1, id="a"), picture)], most=MOST, days=DAYS)
-    ways = [(first, SharedSearches(one, first)), (second, SharedSearches(other, second))]
-
-    def settle() -> None:
-        for mirror, shared in ways * 3:
-            mirror.pull()
-            shared.settle(most=MOST, days=DAYS)
-
-    settle()
-    given = other.answer("a", "wrong", by="eve", item_id="mug", different={"mug": None})
-    settle()
-    assert one.answers() == [given]
-    assert one.picture("a") == other.picture("a") == picture
-    assert files_with(home, picture)
-    one.delete(["a"])
-    settle()
-    assert files_with(tmp_path, picture) == []
-    assert other.n_kept == 0
-    assert first.pull() == second.pull()
