@@ -70,6 +70,8 @@ class CalledDifferent:
         self._gallery = gallery
         self._store = SearchStore(gallery.path)
         self._known: tuple[tuple[int, ...] | None, dict[str, _Pairs]] = None, {}
+        # Of pictures whose ids were others, in one revision.
+        self._ids: tuple[int, dict[bytes, str]] = -1, {}
 
     def of(self, queries: FloatArray, view: GalleryView) -> list[Ints] | None:
         """Ascending positions of what (B, d) queries were called different from; None without any."""
@@ -125,13 +127,28 @@ class CalledDifferent:
         return known[1].get(bundle)
 
     def _positions(self, pairs: Sequence[DifferentPair], view: GalleryView) -> dict[tuple[int, str], int]:
-        """Position of the item of each pair, -1 where it has gone or its id is another picture's."""
-        ids = sorted({one.item_id for one in pairs})
-        positions = dict(zip(ids, view.positions(ids).tolist(), strict=True))
-        held = digests_of(self._gallery, view, ids) if any(one.content for one in pairs) else {}
-        return {
-            (one.answer, one.item_id): positions[one.item_id]
-            if one.content is None or held.get(one.item_id) == one.content
-            else -1
+        """Position of the item of each pair, by what its id is now; -1 where its picture has gone."""
+        asked = sorted({one.item_id for one in pairs})
+        held = digests_of(self._gallery, view, asked) if any(one.content for one in pairs) else {}
+        gone = {one.content for one in pairs if one.content and held.get(one.item_id) != one.content}
+        moved = self._ids_of(gone, view) if gone else {}
+        names = {
+            (one.answer, one.item_id): moved[one.content]
+            if one.content and held.get(one.item_id) != one.content
+            else one.item_id
             for one in pairs
         }
+        ids = sorted({*names.values()})
+        positions = dict(zip(ids, view.positions(ids).tolist(), strict=True))
+        return {pair: positions[name] for pair, name in names.items()}
+
+    def _ids_of(self, contents: set[bytes], view: GalleryView) -> dict[bytes, str]:
+        """An id of each picture, '' where it has none; looked for once in a state of the gallery."""
+        revision, known = self._ids
+        if revision != view.revision or not contents <= known.keys():
+            wanted = ", ".join(f"X'{one.hex()}'" for one in contents)
+            ids = self._gallery.table.find(view.revision, "id", f"content_sha256 in ({wanted})")
+            found = {content: name for name, content in digests_of(self._gallery, view, sorted(ids)).items()}
+            known = {**(known if revision == view.revision else {}), **dict.fromkeys(contents, ""), **found}
+            self._ids = view.revision, known
+        return known

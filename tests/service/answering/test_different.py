@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -117,8 +118,9 @@ def test_who_deletes_a_search_deletes_what_it_was_called_different_from(
     assert store.different() == []
 
 
-def test_another_picture_under_the_id_is_a_match_again(
-    store: SearchStore, matcher: Matcher, view: View, gallery: Gallery
+@pytest.mark.parametrize(("column", "value"), [("content_sha256", bytes(32)), ("id", "new")])
+def test_another_picture_under_the_id_is_a_match_again_and_the_same_under_another_is_not(
+    store: SearchStore, matcher: Matcher, view: View, gallery: Gallery, column: str, value: Any
 ) -> None:
     image = view(0, 8)
     search = keep(store, matcher, image)
@@ -127,14 +129,14 @@ def test_another_picture_under_the_id_is_a_match_again(
     reader = GalleryReader(gallery)
     sequences = reader.view().sequences(reader.view().positions([item]))
     row = gallery.table.rows(reader.view().revision, sequences)
-    row = with_columns(row, content_sha256=pa.array([bytes(32)], pa.binary(32)))
+    row = with_columns(row, **{column: pa.array([value], row.schema.field(column).type)})
     remove_items(reader, [item])
     later = matcher.at(reader.view())
     assert later.search(images=[image], threshold=0.0)[0].left_out == []
     columns = [one for one in row.schema.names if not one.startswith(("sequence", "patch", "neighbor"))]
     add_items(reader, row.select(columns), bundle=matcher.snapshot.manifest.bundle)
-    later = matcher.at(reader.view())
-    assert item in scores(later.search(images=[image], threshold=0.0, limit=100)[0])
+    later = matcher.at(reader.view()).search(images=[image], threshold=0.0, limit=100)[0]
+    assert (item in scores(later), later.left_out) == ((True, []) if column != "id" else (False, ["new"]))
 
 
 def test_an_answer_calls_different_what_it_rules_out() -> None:
