@@ -16,6 +16,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
+import numpy as np
 import pyarrow.compute as pc
 
 from vicinal.indexer.engines import check_index
@@ -37,7 +38,7 @@ from vicinal.indexer.sources import ANYWHERE, SourceItem
 from vicinal.indexer.sources.embeddings import EmbeddingSource
 from vicinal.indexer.storage.active_pointer import Activation
 from vicinal.indexer.storage.item_table import as_matrix
-from vicinal.indexer.views.snapshot import Snapshot
+from vicinal.indexer.views.view import GalleryView
 from vicinal.models.embedder import Embedder
 from vicinal.models.progress import OnProgress, no_progress
 
@@ -331,7 +332,7 @@ class IndexJob:
             else:
                 self.gallery.table.append(rows)
         snapshot = self.gallery.publish(graph, index=self._index, activate=False)
-        hygiene = _examined(self.gallery, snapshot, has_images=not bundle.manifest.space)
+        hygiene = examine_items(self.gallery, GalleryView.of(snapshot), has_images=not bundle.manifest.space)
         self._end("publish")
         made = snapshot.manifest
         result = self._result(
@@ -356,14 +357,19 @@ def _state(active: Activation) -> list[Any]:
     return [active.token, active.revision]
 
 
-def _examined(gallery: Gallery, snapshot: Snapshot, *, has_images: bool) -> Hygiene:
-    names = ["id", "label", "content_sha256", *(["signature"] if has_images else [])]
-    columns = gallery.table.columns(snapshot.manifest.revision, names)
+def examine_items(gallery: Gallery, view: GalleryView, *, has_images: bool) -> Hygiene:
+    """Hygiene of the items that a gallery holds in some state."""
+    names = ["id", "label", "content_sha256", "sequence", *(["signature"] if has_images else [])]
+    columns = gallery.table.columns(view.revision, names)
+    positions = view.positions_of_sequences(columns["sequence"].to_numpy())
+    # The last entry stands for the padding, which -1 points to.
+    row_of_position = np.full(view.n_positions + 1, -1)
+    row_of_position[positions] = np.arange(len(positions))
     return examine(
         ids=columns["id"].to_pylist(),
         labels=columns["label"].to_pylist(),
         contents=columns["content_sha256"].to_pylist(),
         signatures=as_matrix(columns["signature"]) if has_images else None,
-        neighbor_ids=snapshot.neighbor_ids,
-        neighbor_similarities=snapshot.neighbor_similarities,
+        neighbor_ids=row_of_position[view.neighbor_positions(positions)],
+        neighbor_similarities=view.neighbor_similarities(positions),
     )

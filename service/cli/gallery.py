@@ -187,21 +187,23 @@ def list_all(home: DataHome, json_output: JsonOption = False) -> None:
 @app.command("show")
 def show(name: NameArgument, home: Home, json_output: JsonOption = False) -> None:
     """What a gallery holds, how it is searched, and what its threshold promises; all of it with --json."""
+    from vicinal.indexer.reader import GalleryReader
     from vicinal.service.answering.store import SearchStore
     from vicinal.service.measuring.records.store import CalibrationStore
-    from vicinal.service.reports.gallery import gallery_lines
+    from vicinal.service.reports.gallery import gallery_lines, hygiene_now
 
     gallery, bundles = home.gallery(name), home.bundles()
     if not json_output:
         say(*gallery_lines(gallery, bundles))
         return
     summary, searches = _summary(gallery), SearchStore(gallery.path)
+    report, view = gallery.reports.of(summary["version"]), GalleryReader(gallery).view()
     print_json(
         {
             **summary,
             **_searches(bundles, gallery),
             "versions": gallery.versions(),
-            "report": gallery.reports.of(summary["version"]),
+            "report": {**report, "hygiene": asdict(hygiene_now(gallery, view, report))},
             "calibrations": CalibrationStore(gallery.calibrations_path).history(),
             "kept_searches": searches.n_readable,
             "kept_searches_bytes": searches.n_bytes,

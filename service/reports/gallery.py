@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from vicinal.indexer.errors import BundleMismatchError
 from vicinal.indexer.gallery import Gallery
@@ -69,6 +70,15 @@ def _threshold_lines(matcher: Matcher) -> Iterator[str]:
         yield f"note: {found.note}"
 
 
+def hygiene_now(gallery: Gallery, view: GalleryView, report: Mapping[str, Any]) -> Hygiene:
+    """Hygiene of the items that are held now, in the report of the version unless they changed since."""
+    from vicinal.indexer.jobs.index_job import examine_items
+
+    if not view.n_changes:
+        return Hygiene(**report.get("hygiene", {}))
+    return examine_items(gallery, view, has_images=gallery.space is None)
+
+
 def _notes(gallery: Gallery, view: GalleryView, noun: str) -> Iterator[str]:
     report = gallery.reports.of(view.snapshot.manifest.version)
     n_unread = len(report.get("failures", []))
@@ -77,7 +87,7 @@ def _notes(gallery: Gallery, view: GalleryView, noun: str) -> Iterator[str]:
     if unread := report.get("unread"):
         parts = number_of(len(unread), "part of the source was", "parts of the source were")
         yield f"{parts} not read, see --json"
-    yield from hygiene_lines(Hygiene(**report.get("hygiene", {})))
+    yield from hygiene_lines(hygiene_now(gallery, view, report))
     if view.graph_staleness:
         yield (
             f"{percent(view.graph_staleness)} of the {noun}s have changed since the version was made, which "

@@ -11,6 +11,8 @@ import pytest
 
 from tests.service.types import Calibrate, MakeSettings, Run
 from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.jobs.changes import Patch, patch_items, remove_items
+from vicinal.indexer.reader import GalleryReader
 from vicinal.models.bundle import ModelBundle
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.measuring.records.store import CalibrationStore
@@ -39,6 +41,20 @@ def test_it_says_what_is_there_and_how_it_is_searched(
     model = only(said, "Model ")
     assert model.startswith(f"Model {tiny_bundle.name} ({tiny_bundle.fingerprint}), index Flat, ")
     assert model.endswith(" on the disk in 1 version")
+
+
+def test_it_says_what_the_gallery_holds_now(lines: Callable[..., list[str]], gallery: Gallery) -> None:
+    reader = GalleryReader(gallery)
+    items = [one for _, one in reader.view().page(None, 1000)]
+    first, *others = (one["id"] for one in items if one["label"] == items[0]["label"])
+    patch_items(reader, {first: Patch(None), items[-1]["id"]: Patch("new")})
+    remove_items(reader, others)
+    said = lines()
+    held = f"{60 - len(others)} photos with 10 labels"
+    assert said[0] == f"Gallery shoes: {held}, version {gallery.active_version}"
+    assert {"note: 1 label with one item: 'new'", "note: 1 item without a label"} <= {*said}
+    reader.gallery.reports.save(gallery.active_version or 0, {"hygiene": {"n_exact_duplicates": 3}})
+    assert lines() == said
 
 
 def test_without_a_calibration_it_says_how_to_make_one(lines: Callable[..., list[str]]) -> None:
