@@ -58,6 +58,7 @@ COMMANDS = {
     "check": "vicinal calibration check -g {gallery} --queries FOLDER",
     "duplicates": "vicinal duplicates -g {gallery}",
     "export": "vicinal export",
+    "forget_fit": "vicinal fit -g {gallery} --forget",
     "import_onnx": "vicinal import",
     "index": "vicinal index SOURCE --gallery {gallery}",
     "create_key": "vicinal keys create NAME --scope admin",
@@ -302,7 +303,11 @@ def command_names(name: str, values: dict[str, Any] | None) -> str:
 
 def in_commands(error: Exception) -> str:
     """Words of an error on one line, for who types commands."""
-    from vicinal.calibration.advice import AdvisedError
+    from vicinal.calibration.advice import AdvisedError, own_names
 
-    said = error.said(command_names) if isinstance(error, AdvisedError) else str(error)
+    def names(name: str, values: dict[str, Any] | None) -> str:
+        found, options = command_names(name, values), getattr(error, "options", None)
+        return own_names(name, {}) if found.startswith("--") and found not in (options or (found,)) else found
+
+    said = error.said(names) if isinstance(error, AdvisedError) else str(error)
     return " ".join(said.split()) or type(error).__name__

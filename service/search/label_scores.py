@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 from cachetools import LRUCache
 
+from vicinal.calibration.advice import advise
 from vicinal.calibration.arrays import FloatArray, Floats, Ints
 from vicinal.calibration.frozen import Frozen
 from vicinal.calibration.lda import LabelMetric, LabelScatter, label_sums
@@ -110,8 +111,8 @@ def labels_beside(gallery: Path, bundle: str) -> LabelScatter | None:
         return LabelScatter.from_bytes(read_bound(_file_of(gallery, kept.sha256), kept.sha256))
     except (OSError, ValueError) as error:
         raise CalibrationRecordError(
-            f"the photos beside gallery '{gallery.name}' are missing or damaged: fit again, or `vicinal fit "
-            f"-g {gallery.name} --forget`"
+            f"the photos beside gallery '{gallery.name}' are missing or damaged: ",
+            advise("fit again, or {forget_fit()}", gallery=gallery.name),
         ) from error
 
 

@@ -35,10 +35,15 @@ def from_options(command: Callable[..., None]) -> Callable[..., None]:
     models = {name: one.annotation for name, one in spelled.parameters.items() if _is_request(one.annotation)}
     options = {name: options_of(model) for name, model in models.items()}
 
-    def run(**given: Any) -> None:
+    def run(context: typer.Context, **given: Any) -> None:
         for name, model in models.items():
             given[name] = model(**{field: _read(model, field, given.pop(field)) for field in options[name]})
-        command(**given)
+        try:
+            command(**given)
+        except Exception as error:
+            # Advice names no option that this command lacks.
+            vars(error)["options"] = {flag for one in context.command.params for flag in one.opts}
+            raise
 
     parameters: list[Parameter] = []
     for one in spelled.parameters.values():
@@ -51,6 +56,7 @@ def from_options(command: Callable[..., None]) -> Callable[..., None]:
         names = [each.name for each in parameters]
         place = len(names) if after is None else names.index(after) + 1
         parameters.insert(place, one.replace(kind=Parameter.KEYWORD_ONLY))
+    parameters.append(Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context))
     vars(run)["__signature__"] = spelled.replace(parameters=parameters)
     run.__name__, run.__doc__, run.__annotations__ = command.__name__, command.__doc__, {}
     return run

@@ -9,7 +9,7 @@ import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 import typer
@@ -18,6 +18,7 @@ import typer.main
 from vicinal.calibration.advice import AdvisedError, advise
 from vicinal.models.errors import install_command
 from vicinal.service.cli.main import app
+from vicinal.service.surfaces.command_line import Commands
 from vicinal.service.words import COMMANDS, command_names, in_commands
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -182,6 +183,19 @@ def test_a_surface_says_advice_in_its_own_terms() -> None:
         "no ids: name them by id_column, or `index` it",
         "no ids: name them by --id-column, or `vicinal index SOURCE --gallery 'a b'` it",
     )
+
+
+@pytest.mark.parametrize(("flag", "said"), [("--weights", "--weights"), ("--set", "`weights`")])
+def test_an_option_is_named_where_the_command_has_it(flag: str, said: str) -> None:
+    def command(one: str) -> None:
+        raise AdvisedError("none: ", advise("give a file with {weights}"))
+
+    command.__annotations__["one"] = Annotated[str, typer.Option(flag)]
+    alone = Commands()
+    alone.command()(command)
+    with pytest.raises(AdvisedError) as caught:
+        alone([flag, "x"], standalone_mode=False)
+    assert in_commands(caught.value) == f"none: give a file with {said}"
 
 
 @pytest.mark.parametrize(
