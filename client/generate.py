@@ -39,7 +39,6 @@ MODELS = {
     "Candidate": "Candidate",
     "CompactionState": "CompactionState",
     "Comparison": "Comparison",
-    "DecidedSearchesBody": "DecidedSearches",
     "DeletedSearchesBody": "DeletedSearches",
     "DeletionBody": "Deletion",
     "DisagreementBody": "Disagreement",
@@ -94,7 +93,6 @@ MODELS = {
 }
 BASES = {
     "AddedItem": "SentItem",
-    "DecidedSearches": "WrongMatch",
     "GivenAnswer": "SearchAnswer",
     "Job": "Ending",
     "RefusedItem": "SentItem",

@@ -21,8 +21,10 @@ with `--part test`. `--added` chooses which known photos become items, and then 
 from __future__ import annotations
 
 import argparse
+import itertools
 import tempfile
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,25 +32,26 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.common.record import save_result
-from vicinal.calibration import CalibrationError, Target, TrialLabels, Trials, choose_threshold
+from vicinal.calibration import CalibrationError, Target, Trials, choose_threshold
 from vicinal.calibration.rates.answered_searches import SEARCH_RATES, AnsweredSearches, next_draws
 from vicinal.calibration.rates.promise import check_promise_by_interval
+from vicinal.calibration.targets import lowest_threshold, threshold_of_mean
 from vicinal.models.bundle import ModelBundle, default_bundle_path
 from vicinal.models.demo_catalog import make_catalog, render_view
 from vicinal.models.embedder import Embedder
 from vicinal.service.answering.promise_watch import _ERROR_RATE
+from vicinal.service.measuring.evidence import ThresholdChoice
 from vicinal.service.search.scorer import similarity_score
 from vicinal.training.datasets.layouts.protocol import ProtocolConfig
 
 SETS = ("grocery", "dogfacenet", "omniglot", "products")
 ANSWERS, ERRS = (60, 120, 240), (0.0, 0.05)
-# Drawn at random; so, of half; those of the lowest scores; those that raise the scores of the others most.
-ADDED = ("random", "half", "missed", "helpful")
 TARGET = Target(rate="fpir", value=0.05)
 _N_KEPT, _STRANGERS, _AGAIN = 1000, 0.3, 0.1
 # Of the characters, whose drawings cost as much to embed as photos.
 _MOST_LABELS = {"gallery": 120, "absent": 50}
 _BATCH = 64
+_DRAWN_TOGETHER, _A_LABEL, _N_ROUNDS = 20, 2, 5
 _N_PRODUCTS, _N_VIEWS, _N_ON_SHELF = 160, 8, 4
 
 
@@ -112,6 +115,7 @@ class Pool:
         top: (n,) best score.
         top_labels: (n,) label of the best item.
         wrong: (n,) best score of an item of another label.
+        less: (n,) best score of an item of the label without one that is drawn; 0 with fewer than two.
     """
 
     rows: np.ndarray
@@ -121,6 +125,7 @@ class Pool:
     top: np.ndarray
     top_labels: np.ndarray
     wrong: np.ndarray
+    less: np.ndarray
 
     @classmethod
     def of(cls, photos: Photos, items: np.ndarray, rows: np.ndarray) -> Pool:
@@ -136,6 +141,7 @@ class Pool:
             scores.max(axis=1),
             own[scores.argmax(axis=1)],
             np.where(is_mate, 0.0, scores).max(axis=1),
+            without_one(np.where(is_mate, scores, -np.inf)),
         )
 
     def take(self, rows: np.ndarray) -> Pool:
@@ -150,6 +156,14 @@ class Pool:
         }
 
 
+def without_one(mates: np.ndarray) -> np.ndarray:
+    """(n,) best of (n, m) scores of mates, -inf for others, without one of each row that is drawn."""
+    drawn = np.where(np.isfinite(mates), np.random.default_rng(0).random(mates.shape), -1.0)
+    left = mates.copy()
+    left[np.arange(len(mates)), drawn.argmax(axis=1)] = -np.inf
+    return np.maximum(left.max(axis=1), 0.0)
+
+
 def draw_gallery(photos: Photos, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Positions of the items of some labels, and of what is searched for: photos of them, and of others."""
     names = np.unique(photos.labels[photos.is_item])
@@ -162,66 +176,88 @@ def draw_gallery(photos: Photos, rng: np.random.Generator) -> tuple[np.ndarray, 
     return np.flatnonzero(is_known & photos.is_item), np.concatenate([asked, strangers])
 
 
-def say(rng: np.random.Generator, kept: Pool, place: int, errs: float) -> tuple[str | None, float]:
-    """What a person says of a search: a label with its best score, or that the gallery lacks it."""
+def say(rng: np.random.Generator, kept: Pool, place: int, errs: float) -> tuple[str | None, str]:
+    """What a person says of a search, a label or that the gallery lacks it, and what that label scores as."""
     if rng.random() >= errs:
-        return (kept.labels[place], kept.best[place]) if kept.known[place] else (None, 0.0)
+        return (kept.labels[place], "best") if kept.known[place] else (None, "")
     if not kept.known[place]:
-        return kept.top_labels[place], kept.top[place]
-    return (None, 0.0) if rng.random() < 0.5 else (f"like {kept.labels[place]}", kept.wrong[place])
+        return kept.top_labels[place], "top"
+    return (None, "") if rng.random() < 0.5 else (f"like {kept.labels[place]}", "wrong")
+
+
+class Person:
+    """A person who is asked about kept searches as they are drawn, about one in ten twice."""
+
+    def __init__(self, rng: np.random.Generator, kept: np.ndarray, errs: float) -> None:
+        self._rng, self.kept, self._errs = rng, kept, errs
+        self._order, self._is_drawn = rng.random(len(kept)), np.zeros(len(kept), bool)
+        self._waiting = list[int]()
+        self.said: dict[int, tuple[str | None, str]] = {}
+        self._n_again, self._n_disagreed = 0, 0
+
+    def ask(self, kept: Pool, threshold: float, n: int) -> None:
+        """Ask so many questions."""
+        n_given = 0
+        while n_given < n:
+            if not self._waiting:
+                draws = next_draws(kept.top, threshold, self._order, self._is_drawn, n=_DRAWN_TOGETHER)
+                self._waiting = draws.tolist()
+            place = self._waiting.pop(0)
+            self._is_drawn[place] = True
+            first = say(self._rng, kept, place, self._errs)
+            n_given, is_surprising = n_given + 1, first[0] is None and kept.top[place] >= threshold
+            if n_given < n and (is_surprising or self._rng.random() < _AGAIN):
+                again = say(self._rng, kept, place, self._errs)
+                n_given += 1
+                if first[0] is not None:
+                    self._n_again += 1
+                    self._n_disagreed += again[0] != first[0]
+                first = again
+            self.said[place] = first
+
+    def answers(self, kept: Pool, threshold: float, added: Sequence[int] = ()) -> AnsweredSearches:
+        """All answers so far, as the gallery is now, where some photos have become items."""
+        drawn = np.array([*self.said])
+        names = [f"search {place}" if one is None else one for place, (one, _) in self.said.items()]
+        scores = [getattr(kept, how)[place] if how else 0.0 for place, (_, how) in self.said.items()]
+        known = np.array([one is not None for one, _ in self.said.values()])
+        return AnsweredSearches(
+            top_scores=kept.top[drawn],
+            mate_scores=np.array(scores),
+            is_known=known,
+            is_absent=~known,
+            is_unsure=np.zeros(len(drawn), bool),
+            codes=np.unique(names, return_inverse=True)[1],
+            sample_scores=kept.top,
+            threshold=threshold,
+            n_again=self._n_again,
+            n_disagreed=self._n_disagreed,
+            less_scores=np.where(known & np.isin(self.kept[drawn], added), kept.less[drawn], np.nan),
+        )
 
 
 def ask(rng: np.random.Generator, kept: Pool, threshold: float, n: int, errs: float) -> AnsweredSearches:
-    """Answers of a person to searches as they are drawn; one in ten is asked about twice."""
-    order, is_drawn = rng.random(len(kept.rows)), np.zeros(len(kept.rows), bool)
-    asked, said, n_given, n_again, n_disagreed = list[int](), list[tuple[str | None, float]](), 0, 0, 0
-    waiting: list[int] = []
-    while n_given < n:
-        waiting = waiting or next_draws(kept.top, threshold, order, is_drawn, n=20).tolist()
-        place = waiting.pop(0)
-        is_drawn[place] = True
-        first = say(rng, kept, place, errs)
-        n_given, is_surprising = n_given + 1, first[0] is None and kept.top[place] >= threshold
-        if n_given < n and (is_surprising or rng.random() < _AGAIN):
-            again = say(rng, kept, place, errs)
-            n_given += 1
-            if first[0] is not None:
-                n_again, n_disagreed = n_again + 1, n_disagreed + (again[0] != first[0])
-            first = again
-        asked.append(place)
-        said.append(first)
-    drawn = np.array(asked)
-    names = [f"search {place}" if one is None else one for place, (one, _) in zip(drawn, said, strict=True)]
-    known = np.array([one is not None for one, _ in said])
-    return AnsweredSearches(
-        top_scores=kept.top[drawn],
-        mate_scores=np.array([score for _, score in said]),
-        is_known=known,
-        is_absent=~known,
-        is_unsure=np.zeros(len(drawn), bool),
-        codes=np.unique(names, return_inverse=True)[1],
-        sample_scores=kept.top,
-        threshold=threshold,
-        n_again=n_again,
-        n_disagreed=n_disagreed,
-    )
+    """Answers of a person to searches as they are drawn."""
+    person = Person(rng, kept.rows, errs)
+    person.ask(kept, threshold, n)
+    return person.answers(kept, threshold)
 
 
 def calibrated(found: AnsweredSearches) -> float:
     """The threshold for an FPIR of 5 %."""
-    none, codes = np.empty(0), found.codes.astype(np.int64)
-    known, absent = found.is_known, found.is_absent
-    labels = TrialLabels(
-        np.arange(codes.max() + 1).astype(object), *[codes[:0]] * 3, codes[known], codes[absent], codes[:0]
-    )
+    return weighted_threshold(found.top_scores[found.is_absent], found.weights[found.is_absent])
+
+
+def weighted_threshold(scores: np.ndarray, weights: np.ndarray) -> float:
+    """The threshold for an FPIR of 5 % by (n,) best scores of strangers, which stand for several each."""
+    none = np.empty(0)
     trials = Trials(
         mate_scores=none,
         non_mate_scores=none,
-        best_mate_scores=found.mate_scores[known],
-        best_scores_without_mate=found.top_scores[absent],
-        best_mate_weights=found.weights[known],
-        without_mate_weights=found.weights[absent],
-        labels=labels,
+        best_mate_scores=none,
+        best_scores_without_mate=scores,
+        best_mate_weights=none,
+        without_mate_weights=weights,
     )
     return choose_threshold(trials, TARGET)
 
@@ -249,45 +285,60 @@ def ever_broken(found: AnsweredSearches, threshold: float) -> bool:
 
 @dataclass(frozen=True)
 class World:
-    """A gallery: what is searched for, and the same with two known photos a label as items."""
+    """A gallery, and what is searched for in it.
 
-    n_labels: int
+    Attributes:
+        own: (m,) labels and (m, m) scores of its items with each other.
+        pool: What is found for (n,) photos.
+        mates: (n, m) scores of their mates, -inf for other items.
+        among: (n, n) scores of the photos with each other.
+    """
+
+    own: tuple[np.ndarray, np.ndarray]
     pool: Pool
-    later: Pool
+    mates: np.ndarray
+    among: np.ndarray
 
     @classmethod
-    def draw(cls, photos: Photos, seed: int, added: str = "random") -> World:
-        """A gallery of some labels; `added` says which two photos of each become items."""
-        rng = np.random.default_rng(seed)
-        items, rows = draw_gallery(photos, rng)
-        pool = Pool.of(photos, items, rows)
-        order = rng.permutation(np.flatnonzero(pool.known))
-        by_label = [order[pool.labels[order] == label] for label in np.unique(pool.labels[order])]
-        tried = np.empty(0, np.int64)
-        if added != "random":
-            # What is left by a choice is no fair sample: rates are of the half that nobody chose from.
-            by_label = [places[: max(2, len(places) // 2)] for places in by_label]
-            tried = np.concatenate(by_label)
-        if added == "missed":
-            by_label = [places[np.argsort(pool.best[places], kind="stable")] for places in by_label]
-        if added == "helpful":
-            by_label = [_helpful_first(photos, pool, places) for places in by_label]
-        new = np.concatenate([places[:2] for places in by_label])
-        left = np.setdiff1d(np.arange(len(rows)), np.concatenate([new, tried]))
-        later = Pool.of(photos, np.concatenate([items, rows[new]]), rows[left])
-        return cls(len(set(photos.labels[items])), pool, later)
+    def draw(cls, photos: Photos, seed: int) -> World:
+        """A gallery of some labels."""
+        items, rows = draw_gallery(photos, np.random.default_rng(seed))
+        own, among = (
+            similarity_score(photos.embeddings[one] @ photos.embeddings[one].T, 0.0) for one in (items, rows)
+        )
+        np.fill_diagonal(among, -np.inf)
+        scores = similarity_score(photos.embeddings[rows] @ photos.embeddings[items].T, 0.0)
+        mates = np.where(photos.labels[items] == photos.labels[rows][:, None], scores, -np.inf)
+        return cls((photos.labels[items], own), Pool.of(photos, items, rows), mates, among)
 
+    @property
+    def n_labels(self) -> int:
+        """Labels of the gallery."""
+        return len(set(self.own[0]))
 
-def _helpful_first(photos: Photos, pool: Pool, places: np.ndarray) -> np.ndarray:
-    """Two photos of a label, each the one that raises the best scores of the label's photos most."""
-    vectors = photos.embeddings[pool.rows[places]]
-    scores, best, chosen = similarity_score(vectors @ vectors.T, 0.0), pool.best[places], list[int]()
-    for _ in range(min(2, len(places))):
-        raised = np.maximum(scores, best).sum(axis=1)
-        raised[chosen] = -np.inf
-        chosen.append(int(raised.argmax()))
-        best = np.maximum(best, scores[chosen[-1]])
-    return places[chosen]
+    def grown(self, added: list[int]) -> Pool:
+        """What is found where some photos have become items, each as if it were none itself."""
+        if not added:
+            return self.pool
+        pool, scores = self.pool, self.among[:, added]
+        is_mate = pool.labels[added] == pool.labels[:, None]
+        best, other = scores.argmax(axis=1), np.where(is_mate, -np.inf, scores).max(axis=1)
+        mates = np.where(is_mate, scores, -np.inf)
+        return replace(
+            pool,
+            best=np.maximum(pool.best, mates.max(axis=1)),
+            top=np.maximum(pool.top, scores.max(axis=1)),
+            top_labels=np.where(scores.max(axis=1) > pool.top, pool.labels[added][best], pool.top_labels),
+            wrong=np.maximum(pool.wrong, other),
+            less=without_one(np.concatenate([self.mates, mates], axis=1)),
+        )
+
+    def left_out(self) -> tuple[np.ndarray, np.ndarray]:
+        """(m,) best scores of each item with its label left out, and with the nearest label left out too."""
+        labels, scores = self.own
+        others = np.where(labels == labels[:, None], -np.inf, scores)
+        nearest = labels[others.argmax(axis=1)]
+        return others.max(axis=1), np.where(labels == nearest[:, None], -np.inf, others).max(axis=1)
 
 
 def run(world: World, start: float, n: int, errs: float, seed: int) -> dict:
@@ -305,10 +356,72 @@ def run(world: World, start: float, n: int, errs: float, seed: int) -> dict:
         return row
     row["calibrated"] = _stated(found, pool, threshold)
     row["broken"] = ever_broken(found, threshold)
-    later = ask(rng, world.later.take(rng.integers(0, len(world.later.rows), _N_KEPT)), start, n, errs)
-    with suppress(CalibrationError):
-        row["added"] = world.later.rates(calibrated(later))
     return row
+
+
+def use(world: World, start: float, rule: str, n: int, errs: float, seed: int) -> list[dict]:
+    """Rounds of one person in one gallery: answers, photos that become items, a threshold."""
+    rng, rows, added = np.random.default_rng([seed, n, round(100 * errs)]), list[dict](), list[int]()
+    kept = rng.integers(0, len(world.pool.rows), _N_KEPT)
+    person, pool = Person(rng, kept, errs), world.pool
+    before = world.left_out()
+    strict, mean = lowest_threshold(before[0], TARGET.value) or 1.0, threshold_of_mean(before, TARGET)
+    threshold = ThresholdChoice.of(strict, mean, start).threshold
+    for number in range(_N_ROUNDS):
+        shown = pool.take(kept)
+        person.ask(shown, threshold, n)
+        added += become_items(world, person, shown, added, threshold)
+        pool = world.grown(added)
+        found = person.answers(pool.take(kept), threshold, added)
+        with suppress(CalibrationError):
+            threshold = RULES[rule](found, threshold, before[0], world.n_labels)
+        right = float(np.sort(pool.top[~pool.known])[::-1][int(0.05 * (~pool.known).sum())]) + 1e-9
+        row = {"round": number + 1, "items": len(added), "threshold": round(threshold, 4)}
+        row |= {"absent": int(found.is_absent.sum()), "right": pool.rates(right)}
+        rows.append(row | _stated(found, pool, threshold))
+    return rows
+
+
+def become_items(world: World, person: Person, shown: Pool, added: list[int], threshold: float) -> list[int]:
+    """Photos that become items: those rightly told, missed ones first, two a label with earlier ones."""
+    n_of, new = Counter(world.pool.labels[added].tolist()), list[int]()
+    told = [place for place, (_, how) in person.said.items() if how == "best"]
+    is_found = (shown.top_labels == shown.labels) & (shown.top >= threshold)
+    for place in sorted(told, key=lambda one: (is_found[one], shown.best[one])):
+        label, photo = shown.labels[place], int(person.kept[place])
+        if n_of[label] < _A_LABEL and photo not in (*added, *new):
+            n_of[label] += 1
+            new.append(photo)
+    return new
+
+
+def _as_now(found: AnsweredSearches, _threshold: float, _before: np.ndarray, _n: int) -> float:
+    return calibrated(found)
+
+
+def _stays(found: AnsweredSearches, threshold: float, _before: np.ndarray, _n: int) -> float:
+    """Stay where the 80 % interval of FPIR holds the target."""
+    new, one = calibrated(found), found.interval("fpir", threshold, 0.8)
+    return threshold if one is not None and one.low <= TARGET.value <= one.high else new
+
+
+def _shrinks(found: AnsweredSearches, _threshold: float, before: np.ndarray, n: int) -> float:
+    """Count the calibration without answers as so many absent labels as it had."""
+    absent = found.is_absent
+    scores = np.concatenate([found.top_scores[absent], before])
+    weights = found.weights[absent] / found.weights[absent].sum() * absent.sum()
+    return weighted_threshold(scores, np.concatenate([weights, np.full(len(before), n / len(before))]))
+
+
+def _stays_narrowly(found: AnsweredSearches, threshold: float, _before: np.ndarray, _n: int) -> float:
+    """Stay where the 80 % interval of the bootstrap alone, without the safety line, holds the target."""
+    new, drawn = calibrated(found), found._drawn[0]
+    rates = (drawn @ found.events("fpir", threshold)) / np.maximum(drawn @ found.is_absent, 1e-300)
+    low, high = np.quantile(rates, [0.1, 0.9])
+    return threshold if low <= TARGET.value <= high else new
+
+
+RULES = {"stay": _stays, "narrow": _stays_narrowly, "shrink": _shrinks, "now": _as_now}
 
 
 def _stated(found: AnsweredSearches, pool: Pool, threshold: float) -> dict:
@@ -337,12 +450,32 @@ def show(name: str, n: int, errs: float, rows: list[dict]) -> dict:
                 }
     made = [row for row in rows if "calibrated" in row]
     summary["calibrated"] = len(made)
-    for key in ("right", "added"):
-        for rate in SEARCH_RATES:
-            own = [row[key][rate] for row in made if rate in row.get(key, {})]
-            summary[f"{key}_{rate}"] = round(float(np.mean(own)), 3) if own else None
+    for rate in SEARCH_RATES:
+        own = [row["right"][rate] for row in made]
+        summary[f"right_{rate}"] = round(float(np.mean(own)), 3) if own else None
     summary["broken"] = round(float(np.mean([row["broken"] for row in made])), 3) if made else None
     print(summary, flush=True)
+    return summary
+
+
+def show_rounds(name: str, rule: str, errs: float, runs: list[list[dict]]) -> dict:
+    """Print and give the summary of one way of use: of each round what holds, and what it errs by."""
+    summary: dict = {"set": name, "rule": rule, "errs": errs, "runs": len(runs), "rounds": []}
+    for rows in zip(*runs, strict=True):
+        own: dict = {"items": round(float(np.mean([row["items"] for row in rows])), 1)}
+        for rate in SEARCH_RATES:
+            stated = [row[rate] for row in rows if "low" in row[rate]]
+            low, high, true = (np.array([one[key] for one in stated]) for key in ("low", "high", "true"))
+            own[rate] = {
+                "true": round(float(true.mean()), 4),
+                "held": round(float(((low <= true) & (true <= high)).mean()), 3),
+                "width": round(float((high - low).mean()), 3),
+            }
+        off = [abs(row["fpir"]["true"] - TARGET.value) for row in rows]
+        own |= {"off": round(float(np.mean(off)), 4), "most_off": round(float(np.quantile(off, 0.95)), 4)}
+        own["right_fnir"] = round(float(np.mean([row["right"]["fnir"] for row in rows])), 4)
+        summary["rounds"].append(own)
+        print(name, rule, errs, own, flush=True)
     return summary
 
 
@@ -353,9 +486,9 @@ def main() -> None:
     parser.add_argument("--bundle", type=Path, default=default_bundle_path())
     parser.add_argument("--part", choices=("calibration", "test"), default="calibration")
     parser.add_argument("--sets", nargs="+", choices=SETS, default=SETS)
-    parser.add_argument("--answers", nargs="+", type=int, default=ANSWERS)
+    parser.add_argument("--answers", nargs="+", type=int, default=ANSWERS, help="in all, or in each round")
+    parser.add_argument("--rounds", nargs="*", choices=RULES, help="use in rounds, with these rules")
     parser.add_argument("--runs", type=int, default=200)
-    parser.add_argument("--added", choices=ADDED, default="random", help="which known photos become items")
     parser.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir()))
     arguments = parser.parse_args()
     bundle = ModelBundle.open(arguments.bundle)
@@ -363,22 +496,26 @@ def main() -> None:
     refiner = bundle.manifest.refiner
     start = (refiner and refiner.starting_threshold("off", "off")) or 0.65
     chosen = {"part": arguments.part, "runs": arguments.runs, "bundle": bundle.name, "threshold": start}
-    chosen["added"] = arguments.added
-    suffix = "" if arguments.part == "test" else "_calibration"
-    if arguments.added != "random":
-        suffix += f"_{arguments.added}"
+    name = "answered_rounds" if arguments.rounds else "answered_use"
+    name += "" if arguments.part == "test" else "_calibration"
+    if len(arguments.sets) == 1:
+        name += f"_{arguments.sets[0]}"
     worlds = {}
-    for name in arguments.sets:
-        photos = read_photos(arguments.data, name, arguments.part, embedder, arguments.cache)
-        worlds[name] = [World.draw(photos, seed, arguments.added) for seed in range(arguments.runs)]
+    for one in arguments.sets:
+        photos = read_photos(arguments.data, one, arguments.part, embedder, arguments.cache)
+        worlds[one] = [World.draw(photos, seed) for seed in range(arguments.runs)]
     rows, summaries = [], []
-    for n in arguments.answers:
-        for name, own_worlds in worlds.items():
-            for errs in ERRS:
-                own = [run(world, start, n, errs, seed) for seed, world in enumerate(own_worlds)]
-                summaries.append(show(name, n, errs, own))
-                rows += [{"set": name, "answers": n, "errs": errs, **row} for row in own]
-                print(save_result(f"answered_use{suffix}", {**chosen, "summaries": summaries, "rows": rows}))
+    for n, (one, own_worlds), errs in itertools.product(arguments.answers, worlds.items(), ERRS):
+        setting = {"set": one, "answers": n, "errs": errs}
+        if not arguments.rounds:
+            own = [run(world, start, n, errs, seed) for seed, world in enumerate(own_worlds)]
+            summaries.append(show(one, n, errs, own))
+            rows += [{**setting, **row} for row in own]
+        for rule in arguments.rounds or ():
+            runs = [use(world, start, rule, n, errs, seed) for seed, world in enumerate(own_worlds)]
+            summaries.append({**setting, **show_rounds(one, rule, errs, runs)})
+            rows += [{**setting, "rule": rule, "rounds": rounds} for rounds in runs]
+        print(save_result(name, {**chosen, "summaries": summaries, "rows": rows}))
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ never changes. N_h searches of which n_h were drawn and answered weigh w = N_h /
 
 from __future__ import annotations
 
+import bisect
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, Self
@@ -135,7 +136,9 @@ def one_a_visit(order: npt.ArrayLike, drawn: Mask, in_sample: Mask, visits: AnyA
 SearchRate = Literal["fnir", "fpir"]
 SEARCH_RATES: tuple[SearchRate, ...] = ("fnir", "fpir")
 _N_DRAWS = 2000
-_CONFIDENCE = 0.95
+_CONFIDENCE, TELLING = 0.95, 0.8
+# Share of the strangers that may be unsure.
+_MOST_UNSURE = 0.1
 # Fewer answers with the event, or without it, do not tell how rates vary.
 _FEW_EVENTS = 10
 _LEAST_SHAPE = 0.2
@@ -160,6 +163,8 @@ class AnsweredSearches:
         threshold: The threshold that the strata have an edge at.
         n_again: Searches that were asked about twice, and answered.
         n_disagreed: Those of them that were answered differently.
+        less_scores: (n,) of those that became items the best score with the label without a mate that was
+            drawn; NaN for others.
     """
 
     top_scores: Floats
@@ -172,6 +177,7 @@ class AnsweredSearches:
     threshold: float | None
     n_again: int = 0
     n_disagreed: int = 0
+    less_scores: Floats | None = None
 
     @cached_property
     def _strata(self) -> tuple[Ints, Floats]:
@@ -214,8 +220,10 @@ class AnsweredSearches:
         is_event = self.mate_scores < threshold if rate == "fnir" else self.top_scores >= threshold
         return np.asarray(is_event & self.of_rate(rate))
 
-    def interval(self, rate: SearchRate, threshold: float) -> RateInterval | None:
-        """A rate with its 95 % interval; None where no answer is a trial of it.
+    def interval(
+        self, rate: SearchRate, threshold: float, confidence: float = _CONFIDENCE
+    ) -> RateInterval | None:
+        """A rate with its interval; None where no answer is a trial of it.
 
         The ends are quantiles of a Bayesian bootstrap (`_replicates`). A search that cannot be told counts
         for the low end and against the high one. At the low end errors of the person are taken off: a
@@ -238,27 +246,69 @@ class AnsweredSearches:
         fewer = np.maximum(events - errors * (drawn @ mistaken_events), 0.0)
         others = np.maximum(trials - errors * (drawn @ mistaken), fewer) + drawn @ harmless
         more, of_all = events + drawn @ harmful, trials + drawn @ harmful
-        tail = (1.0 - _CONFIDENCE) / 2.0
+        tail = (1.0 - confidence) / 2.0
         low = float(np.quantile(fewer / np.maximum(others, 1e-300), tail))
+        if rate == "fnir":
+            low *= self._with_one_mate_more(threshold)
         high = float(np.quantile(more / np.maximum(of_all, 1e-300), 1.0 - tail))
-        low, high = self._made_safe(low, high, is_trial, is_event, harmful, self._worth_beyond(threshold))
+        worth = self._worth_beyond(threshold)
+        if is_event.sum() < _FEW_EVENTS:
+            high = max(high, self._safe(is_event | harmful, is_trial | harmful, worth, confidence)[1])
+        if (is_trial & ~is_event).sum() < _FEW_EVENTS:
+            low = min(low, self._safe(is_event, is_trial, worth, confidence)[0])
         weights = self.weights
         found = float(weights @ is_event / (weights @ is_trial))
-        return RateInterval(found, min(low, found), max(high, found), _CONFIDENCE)
+        return RateInterval(found, min(low, found), max(high, found), confidence)
 
-    def _made_safe(
-        self, low: float, high: float, is_trial: Mask, is_event: Mask, harmful: Mask, worth: float
-    ) -> tuple[float, float]:
-        """The ends, not within the safety line where that is needed; its one label more is `worth` as many
-        searches as an answer where that would have been drawn.
+    def tells(self, rate: SearchRate, threshold: float, value: float) -> bool:
+        """Tell whether the answers show a rate at a threshold to be another than a value, at 80 %."""
+        one = self.interval(rate, threshold, TELLING)
+        return one is not None and not one.low <= value <= one.high
+
+    def unsure_from(self, rate: SearchRate, threshold: float, value: float) -> float | None:
+        """The lowest score below a threshold, which the rate is held by, at which the rate cannot be told
+        from a value; None without one. At most a tenth of the strangers lie between, or a single one.
         """
-        if is_event.sum() < _FEW_EVENTS:
-            counts = self._counts(is_event | harmful, is_trial | harmful)
-            high = max(high, safety_line(counts, beside=max(worth, float(counts.trials.mean())))[1])
-        if (is_trial & ~is_event).sum() < _FEW_EVENTS:
-            counts = self._counts(is_event, is_trial)
-            low = min(low, safety_line(counts, beside=max(worth, float(counts.trials.mean())))[0])
-        return low, high
+        scores = self.top_scores if rate == "fpir" else self.mate_scores
+        tried = np.unique(scores[self.of_rate(rate) & (scores < threshold)])
+
+        def may_hold(score: float) -> bool:
+            one = self.interval(rate, float(score), TELLING)
+            return one is not None and (one.low <= value if rate == "fpir" else one.high >= value)
+
+        first = bisect.bisect_left(tried, True, key=may_hold)
+        if first == len(tried):
+            return None
+        is_below = self.is_absent & (self.top_scores < threshold)
+        order = np.flatnonzero(is_below)[np.argsort(-self.top_scores[is_below], kind="stable")]
+        shares = self.weights[order].cumsum() / max(float(self.weights[self.is_absent].sum()), 1e-300)
+        n_most = max(1, int((shares <= _MOST_UNSURE).sum()))
+        lowest = self.top_scores[order[n_most - 1]] if n_most < len(order) else -np.inf
+        return max(float(tried[first]), float(lowest))
+
+    def _with_one_mate_more(self, threshold: float) -> float:
+        """A lower end of how many times the FNIR is that of photos which see the items that searches became.
+
+        With F(m) the misses at m mates F(m + 1) / F(m) >= F(m) / F(m - 1), by the inequality of Cauchy and
+        Schwarz.
+        """
+        less, weights = self.less_scores, self.weights
+        if less is None:
+            return 1.0
+        are_items, is_event = self.is_known & ~np.isnan(less), self.events("fnir", threshold)
+        missed = float(weights[are_items & is_event].sum())
+        if not missed:
+            return 1.0
+        ratio = missed / max(missed, float(weights[are_items & (less < threshold)].sum()))
+        return 1.0 - missed / float(weights[is_event].sum()) * (1.0 - ratio)
+
+    def _safe(self, is_event: Mask, is_trial: Mask, worth: float, confidence: float) -> tuple[float, float]:
+        """The safety line; its one label more is `worth` as many searches as an answer where that would have
+        been drawn.
+        """
+        counts = self._counts(is_event, is_trial)
+        beside = max(worth, float(counts.trials.mean()))
+        return safety_line(counts, confidence=confidence, beside=beside)
 
     def _worth_beyond(self, threshold: float) -> float:
         """The most searches that an answer stands for, of those with a best score from the threshold on."""

@@ -34,7 +34,7 @@ from vicinal.service.answering.store import (
     SearchStore,
     standing,
 )
-from vicinal.service.answering.why import FEW_OTHERS, DecidedSearchesBody, WrongMatchBody, explain_wrong
+from vicinal.service.answering.why import WrongMatchBody, explain_wrong
 from vicinal.service.errors import AnswerNotFoundError, RequestError, UnknownLabelError
 from vicinal.service.measuring.evidence import StatedRate
 from vicinal.service.measuring.matcher import Matcher
@@ -58,8 +58,6 @@ _scores: LRUCache[tuple[str, str, int, str], dict[str, float | None]] = LRUCache
 _scores_lock = threading.Lock()
 # Rates that answers show, by all that they follow from.
 _rates: LRUCache[tuple[Any, ...], dict[SearchRate, StatedRate]] = LRUCache(16)
-# Width of an interval with twice as many answers, by that with these: .72 to .85 on groceries and dogs.
-_NARROWER = 0.8
 
 
 class SearchAnswerBody(Body):
@@ -231,21 +229,20 @@ class SearchReview:
             sentence=self._counted().sentence if is_alone else "",
             disagrees=f"another person said that {in_words(against[-1])}" if against else None,
             note=self._note(search) or (None if search.drawn_at else _NOT_DRAWN),
-            # Which searches they are is not told to whoever may search.
-            why=why and WrongMatchBody(**{one: getattr(why, one) for one in WrongMatchBody.model_fields}),
+            why=why,
         )
 
-    def _why_at_once(self, search: KeptSearch, item_id: str) -> DecidedSearchesBody | None:
+    def _why_at_once(self, search: KeptSearch, item_id: str) -> WrongMatchBody | None:
         """Account of a wrong match; None where it cannot be searched for: the answer is kept all the same."""
         if not self._is_comparable(search):
             return None
         try:
-            return explain_wrong(self.matcher, search.id, item_id, most_others=FEW_OTHERS)
+            return explain_wrong(self.matcher, search.id, item_id)
         except (IndexerError, RefineError) as error:
             logger.warning("nothing can be said of a wrong match: %s", error)
             return None
 
-    def why(self, search_id: str, item_id: str) -> DecidedSearchesBody:
+    def why(self, search_id: str, item_id: str) -> WrongMatchBody:
         """Account of what a match of a kept search rests on, by a search without its item.
 
         Raises:
@@ -376,7 +373,7 @@ class SearchReview:
         while len(found) < n and some:
             new = next_draws(
                 tops,
-                _middle(tops) if self.threshold.value is None else self.threshold.value,
+                float(np.median(tops)) if self.threshold.value is None else self.threshold.value,
                 np.array([one.key for one in some]),
                 drawn,
                 n=n - len(found),
@@ -547,21 +544,13 @@ def _sentence(known: KnownAnswersBody) -> str:
 
 
 def _rates_in_words(rates: Mapping[SearchRate, StatedRate]) -> list[str]:
-    told, widths = [], [one.high - one.low for one in rates.values()]
+    told = []
     if "fnir" in rates:
         low, high = 1.0 - rates["fnir"].high, 1.0 - rates["fnir"].low
         told.append(f"Of 100 things that it has, between {counted(low)} and {counted(high)} are found.")
     if "fpir" in rates:
         low, high = rates["fpir"].low, rates["fpir"].high
         told.append(f"Of 100 that it lacks, between {counted(low)} and {counted(high)} get a match.")
-    if widths:
-        width = max(widths)
-        told.append(
-            f"With as many answers again the wider of these, {counted(width)}, would be about "
-            f"{counted(_NARROWER * width)} wide."
-            if len(widths) > 1
-            else f"With as many answers again that would be about {counted(_NARROWER * width)} wide."
-        )
     return told
 
 
@@ -587,11 +576,6 @@ def _one_a_label(answer: Answer) -> list[KeptCandidateBody]:
         key = (True, item.id) if item.label is None else (False, item.label)
         found.setdefault(key, KeptCandidateBody(id=item.id, label=item.label, score=score))
     return [*found.values()][:N_SHOWN]
-
-
-def _middle(scores: Floats) -> float:
-    finite = scores[np.isfinite(scores)]
-    return float(np.median(finite)) if len(finite) else 0.0
 
 
 def _place_of(cursor: str | None) -> tuple[float, str] | None:

@@ -1,4 +1,4 @@
-"""Reasons of a wrong match: the answer that there would be without its item, and what else that decided.
+"""Reasons of a wrong match: the answer that there would be without its item.
 
 Nothing is guessed: the picture is searched for again as if the item were not in the gallery, so that
 refinement, re-ranking and groups do without it too.
@@ -6,24 +6,19 @@ refinement, re-ranking and groups do without it too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from pydantic import Field
 
 from vicinal.indexer.errors import ItemNotFoundError
-from vicinal.service.answering.asking import settle
-from vicinal.service.answering.store import KeptSearch, SearchAnswer, SearchStore, standing
+from vicinal.service.answering.store import KeptSearch, SearchStore
 from vicinal.service.errors import RequestError
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.request_fields import Body
 from vicinal.service.search.answers import Answer, Verdict
 from vicinal.service.search.scorer import N_DECIDED_CANDIDATES
-from vicinal.service.words import number_of
-
-# Newest kept searches that the item came first in, which are searched for again; fewer while a person waits.
-MOST_OTHERS, FEW_OTHERS = 256, 32
 
 
 class FoundItemBody(Body):
@@ -51,18 +46,7 @@ class WrongMatchBody(Body):
     )
     verdict_without: Verdict | None = Field(description="What would be answered without the item.")
     best_without: FoundItemBody | None = Field(description="The best item then, whatever its label.")
-    n_right: int = Field(description="Other kept searches, of the newest, that it decided, and rightly.")
-    n_wrong: int = Field(description="Other kept searches that it decided, and wrongly.")
-    n_untold: int = Field(description="Other kept searches that it decided, of which nobody says so.")
     sentence: str = Field(description="All of it in a sentence or two.")
-
-
-class DecidedSearchesBody(WrongMatchBody):
-    """The same, and which searches these are."""
-
-    right: list[str] = Field(description="Ids of kept searches.")
-    wrong: list[str]
-    untold: list[str]
 
 
 @dataclass(frozen=True)
@@ -72,10 +56,6 @@ class _Found:
     answer: Answer
     entries: list[tuple[str, FoundItemBody]]
 
-    @classmethod
-    def of(cls, answer: Answer) -> _Found:
-        return cls(answer, list(_entries(answer)))
-
     @property
     def best(self) -> FoundItemBody | None:
         return self.entries[0][1] if self.entries else None
@@ -83,25 +63,16 @@ class _Found:
     def of_name(self, name: str) -> FoundItemBody | None:
         return next((one for own, one in self.entries if own == name), None)
 
-    @property
-    def decision(self) -> tuple[Verdict | None, str | None]:
-        """The verdict, and what it is about."""
-        has_any = self.answer.verdict != "no_match" and self.entries
-        return self.answer.verdict, self.entries[0][0] if has_any else None
 
-
-def explain_wrong(
-    matcher: Matcher, search_id: str, item_id: str, *, most_others: int = MOST_OTHERS
-) -> DecidedSearchesBody:
-    """Say what carried a match of a kept search that an item is not, and what of the newest it decided.
+def explain_wrong(matcher: Matcher, search_id: str, item_id: str) -> WrongMatchBody:
+    """Say what carried a match of a kept search that an item is not.
 
     Raises:
         SearchNotFoundError: The search was not kept, or has gone.
         ItemNotFoundError: There is no such item.
         RequestError: The search was made with another model.
     """
-    store = SearchStore(matcher.gallery.path)
-    search = store.get(search_id)
+    search = SearchStore(matcher.gallery.path).get(search_id)
     if search.bundle != matcher.snapshot.manifest.bundle:
         raise RequestError(f"search '{search_id}' was made with another model: search again")
     position = int(matcher.view.positions([item_id])[0])
@@ -109,15 +80,13 @@ def explain_wrong(
         raise ItemNotFoundError(matcher.gallery.name, item_id)
     label = matcher.view.items([position])[0]["label"]
     name = _name_of(matcher, position, item_id, label)
-    (now,), (then,) = (_search(matcher, [search], gone) for gone in ([], [item_id]))
+    now, then = (_search(matcher, search, gone) for gone in ([], [item_id]))
     own, left = now.of_name(name), then.of_name(name)
     threshold = now.answer.threshold.value
     # It made the match where that is none without it, of this label.
     is_match = own is not None and threshold is not None and own.score >= threshold
     is_carrier = is_match and (left is None or threshold is None or left.score < threshold)
-    others = _others(matcher, store, search_id, item_id)[-most_others:]
-    right, wrong, untold = _decided(matcher, store, others, item_id, label)
-    body = DecidedSearchesBody(
+    body = WrongMatchBody(
         item_id=item_id,
         label=label,
         score=own and own.score,
@@ -126,24 +95,17 @@ def explain_wrong(
         score_without=left and left.score,
         verdict_without=then.answer.verdict,
         best_without=then.best,
-        n_right=len(right),
-        n_wrong=len(wrong),
-        n_untold=len(untold),
         sentence="",
-        right=right,
-        wrong=wrong,
-        untold=untold,
     )
     return body.model_copy(update={"sentence": _sentence(body, is_match, left)})
 
 
-def _search(matcher: Matcher, searches: Sequence[KeptSearch], gone: list[str]) -> list[_Found]:
-    """Find again what some searches were for, without some items, whatever was called different."""
-    embeddings = np.stack([one.embedding for one in searches])
-    answers = matcher.search(
-        embeddings=embeddings, without=gone, limit=N_DECIDED_CANDIDATES, include_candidates=True
+def _search(matcher: Matcher, search: KeptSearch, gone: list[str]) -> _Found:
+    """Find again what a search was for, without some items, whatever was called different."""
+    (answer,) = matcher.search(
+        embeddings=search.embedding, without=gone, limit=N_DECIDED_CANDIDATES, include_candidates=True
     )
-    return [_Found.of(one) for one in answers]
+    return _Found(answer, list(_entries(answer)))
 
 
 def _entries(answer: Answer) -> Iterator[tuple[str, FoundItemBody]]:
@@ -167,69 +129,18 @@ def _key(name: str | None, item_id: str) -> str:
     return f"alone {item_id}" if name is None else f"named {name}"
 
 
-def _others(matcher: Matcher, store: SearchStore, search_id: str, item_id: str) -> list[KeptSearch]:
-    """Other kept searches that the item came first in, oldest first."""
-    bundle = matcher.snapshot.manifest.bundle
-    return [
-        one
-        for one in store.searches()
-        if one.id != search_id
-        and one.bundle == bundle
-        and one.candidates
-        and one.candidates[0].id == item_id
-        and one.verdict != "no_match"
-    ]
-
-
-def _decided(
-    matcher: Matcher, store: SearchStore, others: list[KeptSearch], item_id: str, label: str | None
-) -> tuple[list[str], list[str], list[str]]:
-    """Ids of the searches whose answer would be another one without the item: right, wrong, untold."""
-    right, wrong, untold = list[str](), list[str](), list[str]()
-    if not others:
-        return right, wrong, untold
-    said = standing(store.answers())
-    called = {one.search for one in store.answers() if one.kind == "wrong" and one.item_id == item_id}
-    pairs = zip(others, _search(matcher, others, []), _search(matcher, others, [item_id]), strict=True)
-    for one, now, then in pairs:
-        if now.decision != then.decision:
-            is_right = _is_right(said.get(one.id, ()), one.id in called, item_id, label)
-            {True: right, False: wrong, None: untold}[is_right].append(one.id)
-    return right, wrong, untold
-
-
-def _is_right(
-    answers: Sequence[SearchAnswer], is_called_wrong: bool, item_id: str, label: str | None
-) -> bool | None:
-    if is_called_wrong:
-        return False
-    told = settle(answers) if answers else None
-    if told is None or told.kind == "unsure":
-        return None
-    return told.item_id == item_id or (label is not None and told.label == label)
-
-
 def _sentence(body: WrongMatchBody, is_match: bool, left: FoundItemBody | None) -> str:
     name = f"'{body.label}'" if body.label is not None else "it"
     if not is_match:
         return f"Item '{body.item_id}' makes no match of this picture today."
     if body.carrier is None and left is not None:
-        said = (
+        return (
             f"No single item is to blame: without '{body.item_id}' the best of {name} is '{left.id}' with "
             f"{left.score:.3f}, still a match."
         )
-    else:
-        best, threshold = body.best_without, body.threshold or 0.0
-        without = f"{name} would score {left.score:.3f}" if left is not None else f"nothing of {name} is left"
-        said = f"Item '{body.item_id}' carried it: without it {without}, and "
-        if best is not None and body.verdict_without == "match":
-            said += f"'{best.label or best.id}' would match with {best.score:.3f}."
-        else:
-            said += f"nothing would reach the threshold of {threshold:.3f}."
-    counts = [(body.n_right, "rightly"), (body.n_wrong, "wrongly"), (body.n_untold, "untold")]
-    told = [f"{n:,} {how}" for n, how in counts if n]
-    n_all = sum(n for n, _ in counts)
-    if told:
-        said += f" It decided {number_of(n_all, 'other kept search', 'other kept searches')}: "
-        said += ", ".join(told) + "."
-    return said
+    best, threshold = body.best_without, body.threshold or 0.0
+    without = f"{name} would score {left.score:.3f}" if left is not None else f"nothing of {name} is left"
+    said = f"Item '{body.item_id}' carried it: without it {without}, and "
+    if best is not None and body.verdict_without == "match":
+        return f"{said}'{best.label or best.id}' would match with {best.score:.3f}."
+    return f"{said}nothing would reach the threshold of {threshold:.3f}."

@@ -38,7 +38,7 @@ from vicinal.service.measuring.records.record import (
     StoredScores,
     new_calibration_id,
 )
-from vicinal.service.measuring.searches import DrawnSearches
+from vicinal.service.measuring.searches import DrawnSearches, with_telling
 from vicinal.service.measuring.twins import GalleryPictures, searched_apart
 from vicinal.service.measuring.visits import Visits, look_alikes
 from vicinal.service.request_fields import MetricChoice
@@ -152,8 +152,13 @@ class Calibrator:
         searches = drawn.scored(measured, self.snapshot, self.scorer, threshold)
         measured = replace(measured, searches=searches, absent=absent)
         found = self.calibration(drawn.labelled, measured, target, trial=trial)
-        warnings = (*drawn.warnings, *found.record.warnings)
-        return replace(found, record=found.record.model_copy(update={"warnings": warnings}))
+        record, warnings = found.record, (*drawn.warnings, *found.record.warnings)
+        # A threshold of another score says nothing of this one.
+        before = threshold if measured.group == self.scorer.pipeline.group else None
+        evidence = record.evidence and with_telling(
+            record.evidence, searches, target, record.threshold, before
+        )
+        return replace(found, record=record.model_copy(update={"warnings": warnings, "evidence": evidence}))
 
     def score_searches(
         self, drawn: DrawnSearches, threshold: float, on_progress: OnProgress = no_progress

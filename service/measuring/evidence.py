@@ -159,10 +159,10 @@ class ThresholdChoice(Frozen):
 
 
 class UnsureBand(Frozen):
-    """Scores between a match and none: what a calibration by leaving items out cannot tell.
+    """Scores between a match and none: what a calibration cannot tell.
 
-    It begins where the reading that accepts more (`AnotherDay`) holds the target, or where a tenth of the
-    strangers would be in it, and ends at the threshold in force (`ThresholdChoice`).
+    It begins where the reading that accepts more (`AnotherDay`) holds the target, by answers where they do
+    not tell the rate from it, or where a tenth of the strangers would be in it, and ends at the threshold.
 
     Attributes:
         lowest: Lowest score of an unsure answer.
@@ -216,6 +216,7 @@ class SearchEvidence(Frozen):
         n_again: Searches that were asked about twice, and answered.
         n_disagreed: Those of them that were answered differently.
         strangers: Share of the searches for things that the gallery lacks, of those that could be told.
+        reason: Why the threshold is another than the one before, or is not.
     """
 
     n_sampled: int
@@ -224,6 +225,7 @@ class SearchEvidence(Frozen):
     n_again: int
     n_disagreed: int
     strangers: float
+    reason: str | None = None
 
     @classmethod
     def of(cls, found: AnsweredSearches) -> Self:
@@ -300,8 +302,8 @@ class Evidence(Recorded):
         another_day: `fnir`, `fpir` and `precision` for photos of another day, where the queries are items;
             else the intervals of `rates` speak of these.
         chosen: How the threshold was chosen between both readings; None where there is one.
-        unsure: Scores that are neither a match nor none, where nothing tells which photos were taken together
-            and the target is an FPIR or FNIR.
+        unsure: Scores that are neither a match nor none, for an FPIR or FNIR, by answers or where nothing
+            tells which photos were taken together.
         near_duplicates: Share of the queries with a mate whose best mate is almost the same picture; None
             where that was not looked at.
         answers: What was answered about pairs; None where labels were counted.

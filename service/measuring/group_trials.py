@@ -138,12 +138,18 @@ def best_without_nearest(measured: Measurement) -> Floats:
 
 
 def own_scores_with_one_less(measured: Measurement, seed: int = 0) -> Floats:
-    """(n,) score of each query's own group without one of its mates, drawn; -inf with fewer than two."""
-    tables, pairs = _tables(measured), measured.pairs
-    table = tables.with_label
+    """(n,) score of each query's own group, or best mate, without one of its mates, drawn; -inf with fewer
+    than two.
+    """
+    pairs = measured.pairs
     order = np.lexsort((np.random.default_rng(seed).random(len(pairs.mate_queries)), pairs.mate_queries))
     queries, items = pairs.mate_queries[order], pairs.mate_items[order]
     last = np.flatnonzero(np.append(np.diff(queries) != 0, True)) if len(queries) else order
+    if measured.group is None:
+        scores, left = np.full(len(measured.codes), -np.inf), np.delete(order, last)
+        np.maximum.at(scores, pairs.mate_queries[left], pairs.mate_scores["final"][left])
+        return scores
+    table = _tables(measured).with_label
     gone = np.full(len(measured.codes), -1, dtype=np.int64)
     gone[queries[last]] = items[last]
     is_out = (table.positions == gone[:, None]) & (gone >= 0)[:, None]

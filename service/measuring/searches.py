@@ -8,13 +8,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from vicinal.calibration.arrays import FloatArray, Floats, Ints, Mask
-from vicinal.calibration.rates.answered_searches import AnsweredSearches
+from vicinal.calibration.rates.answered_searches import TELLING, AnsweredSearches
+from vicinal.calibration.targets import Target
 from vicinal.indexer.views.snapshot import Snapshot
+from vicinal.service.measuring.evidence import Evidence, UnsureBand
+from vicinal.service.measuring.group_trials import own_scores_with_one_less
 from vicinal.service.measuring.measurement import Measurement, top_scores
 from vicinal.service.measuring.queries import LabelledQueries
 from vicinal.service.measuring.visits import Visits
 from vicinal.service.search.pipeline import Group
 from vicinal.service.search.scorer import Scorer
+from vicinal.service.words import counted
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,9 @@ class DrawnSearches:
             rows.top_scores(snapshot, scorer, measured.group) for rows in (self.others, self.sample)
         )
         more = np.zeros(len(others), bool)
+        visits = () if self.labelled.visits is None else self.labelled.visits
+        are_items = np.array([len(self.visits.members(one)) > 0 for one in visits], bool)
+        less = np.where(are_items, np.maximum(own_scores_with_one_less(measured), 0.0), np.nan)
         return AnsweredSearches(
             top_scores=np.concatenate([measured.top_scores, others]),
             mate_scores=np.concatenate([np.where(known, measured.mates.best_scores, 0.0), others]),
@@ -86,4 +93,38 @@ class DrawnSearches:
             threshold=threshold,
             n_again=self.n_again,
             n_disagreed=self.n_disagreed,
+            less_scores=np.concatenate([less, np.full(len(more), np.nan)]) if are_items.any() else None,
         )
+
+
+def with_telling(
+    evidence: Evidence, searches: AnsweredSearches, target: Target, threshold: float, before: float | None
+) -> Evidence:
+    """Evidence with the scores below a threshold at which the answers cannot tell the target from what they
+    show, and why the threshold is another than the one `before`, if any, or is not.
+    """
+    if target.rate != "fpir" and target.rate != "fnir":
+        return evidence
+    lowest, band = searches.unsure_from(target.rate, threshold, target.value), None
+    if lowest is not None:
+        shares = [
+            float(searches.weights[kind & (scores >= lowest) & (scores < threshold)].sum())
+            / max(float(searches.weights[kind].sum()), 1e-300)
+            for kind, scores in (
+                (searches.is_known, searches.mate_scores),
+                (searches.is_absent, searches.top_scores),
+            )
+        ]
+        band = UnsureBand(lowest=lowest, known=shares[0], strangers=shares[1])
+    told, one = evidence.searches, before and searches.interval(target.rate, before, TELLING)
+    if told is not None and one:
+        moved = f"moved from {before:.4f} to {threshold:.4f}, where the answers put it"
+        happens = "that it lacks get a match" if target.rate == "fpir" else "that it has are missed"
+        can = "can" if searches.tells(target.rate, before or 0.0, target.value) else "cannot"
+        reason = (
+            f"The threshold {'stays' if before == threshold else moved}: at {before:.4f} "
+            f"{counted(one.rate)} of 100 things {happens} ({counted(one.low)} to {counted(one.high)}), which "
+            f"{can} be told from the {counted(target.value)} asked for."
+        )
+        told = told.model_copy(update={"reason": reason})
+    return evidence.model_copy(update={"unsure": band, "searches": told})

@@ -208,7 +208,8 @@ def _answers_behind(searches: SearchEvidence, found: RateEvidence | None, wrong:
     unsure = f", and {searches.n_unsure:,} could not be told" if searches.n_unsure else ""
     return (
         f"This rests on answers to {searches.n_answered:,} of {searches.n_sampled:,} kept searches: "
-        f"{' and '.join(parts)}{unsure}. Each stands for the searches that it was drawn from.{again}"
+        f"{' and '.join(parts)}{unsure}. Each stands for the searches that it was drawn from.{again} "
+        f"{searches.reason or ''}".rstrip()
     )
 
 

@@ -11,7 +11,7 @@ from pydantic import Field
 from vicinal.indexer.jobs.set_aside import bring_back, listed_aside, set_aside, thumbnail_aside
 from vicinal.service.answering.additions import A_LABEL, SearchAdditions, add_confirmed, remove_added
 from vicinal.service.answering.review import SearchReview
-from vicinal.service.answering.why import DecidedSearchesBody
+from vicinal.service.answering.why import WrongMatchBody
 from vicinal.service.http.access import call_of, note_items
 from vicinal.service.http.gate import AdminRoute, Routes, WriteRoute
 from vicinal.service.http.routes.items import DeletionBody, ItemId
@@ -108,10 +108,8 @@ def remove_added_search(
 
 
 @router.get("/searches/{search}/why")
-def explain_wrong_match(
-    gallery: str, search: str, item_id: ItemId, state: StateDependency
-) -> DecidedSearchesBody:
-    """Say what a match of a kept search rests on, and which other kept searches the item decided."""
+def explain_wrong_match(gallery: str, search: str, item_id: ItemId, state: StateDependency) -> WrongMatchBody:
+    """Say what a match of a kept search rests on."""
     return SearchReview(state.galleries.matcher(gallery)).why(search, item_id)
 
 

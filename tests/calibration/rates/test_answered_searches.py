@@ -252,3 +252,33 @@ def test_few_answers_above_a_threshold_leave_its_fpir_open() -> None:
     assert one.rate == 0.0
     # 40 strangers that all weigh alike would leave less than .1.
     assert one.high > 0.3
+
+
+@pytest.mark.parametrize(("rate", "value"), [("fpir", 0.05), ("fnir", 0.6)])
+@pytest.mark.parametrize("n", [60, 240])
+def test_scores_are_unsure_from_where_a_rate_cannot_be_told_and_at_most_for_a_tenth_of_strangers(
+    rate: str, value: float, n: int
+) -> None:
+    found, threshold = answered(n)[0], 0.65
+    scores = found.top_scores[found.of_rate(rate)]
+    tried = (one for one in sorted(scores[scores < threshold]) if not found.tells(rate, one, value))
+    first, lowest = next(tried), found.unsure_from(rate, threshold, value)
+    shares = [
+        found.weights[found.is_absent & (found.top_scores >= one) & (found.top_scores < threshold)].sum()
+        / found.weights[found.is_absent].sum()
+        for one in (lowest, first)
+    ]
+    assert first <= lowest < threshold
+    assert shares[0] <= 0.1
+    assert lowest == first or shares[1] > 0.1
+
+
+def test_photos_that_see_what_searches_became_may_be_missed_less() -> None:
+    found, _ = answered()
+    less = np.where(np.arange(120) % 2, found.mate_scores - 0.1, np.nan)
+    as_is, more = found.interval("fnir", 0.6), replace(found, less_scores=less).interval("fnir", 0.6)
+    events, items = found.events("fnir", 0.6), found.is_known & ~np.isnan(less)
+    missed, lost = (found.weights[items & one].sum() for one in (events, less < 0.6))
+    own = missed / found.weights[events].sum()
+    assert more.low == pytest.approx(as_is.low * (own * missed / lost + 1.0 - own))
+    assert (more.rate, more.high) == (as_is.rate, as_is.high)

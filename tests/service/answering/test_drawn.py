@@ -24,6 +24,7 @@ from vicinal.service.answering.store import KeptSearch
 from vicinal.service.measuring.calibrator import Calibration, Calibrator
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.measuring.searches import DrawnSearches
+from vicinal.service.reports.promise import promise
 
 FPIR = Target(rate="fpir", value=0.05)
 
@@ -42,7 +43,7 @@ def test_answers_become_queries_with_their_labels_and_strangers_have_one_of_thei
 ) -> None:
     kept.answer()
     found = drawn_of(kept, matcher)
-    by_id = dict(zip(found.labelled.ids, found.labelled.labels, strict=True))
+    by_id = labels_of(found)
     assert [by_id[one.id] for one in kept.searches[:20]] == kept.labels[:20]
     strangers = [by_id[one.id] for one in kept.searches[20:]]
     assert len(set(strangers)) == 24
@@ -87,42 +88,37 @@ def test_who_is_asked_twice_tells_how_often_persons_err(kept: Kept, matcher: Mat
     found = drawn_of(kept, matcher)
     assert (found.n_again, found.n_disagreed) == (2, 1)
     # What was said last holds.
-    labels = dict(zip(found.labelled.ids, found.labelled.labels, strict=True))
-    assert labels[again[1]] == f"search {again[1]}"
+    assert labels_of(found)[again[1]] == f"search {again[1]}"
 
 
 @pytest.fixture
 def grown(kept: Kept, gallery: Gallery, embedder: Embedder) -> Callable[..., Matcher]:
     """Adds searches as items, as the item table says it, and gives the matcher of the next version."""
 
-    def grow(*searches: KeptSearch, label: str = LABELS[0]) -> Matcher:
-        rows = ReadyRows(
-            ids=pa.array([f"search-{one.id}" for one in searches]),
-            labels=pa.array([label] * len(searches)),
-            uris=pa.array([""] * len(searches)),
-            metadata=pa.array([json.dumps({"search_visit": one.visit or one.id}) for one in searches]),
-            embeddings=np.stack([one.embedding for one in searches]),
-        )
-        reader = GalleryReader(gallery)
-        add_items(reader, ready_rows(rows), bundle=embedder.bundle.fingerprint, conflict="skip")
+    def grow(search: KeptSearch, label: str = LABELS[0]) -> Matcher:
+        item, reader = f"search-{search.id}", GalleryReader(gallery)
+        texts = (item, label, "", json.dumps({"search_visit": search.visit or search.id}))
+        row = ready_rows(ReadyRows(*(pa.array([one]) for one in texts), search.embedding[None]))
+        add_items(reader, row, bundle=embedder.bundle.fingerprint, conflict="skip")
         compact(reader)
-        for one in searches:
-            kept.store.mark_added(one.id, f"search-{one.id}")
+        kept.store.mark_added(search.id, item)
         return Matcher(gallery, embedder)
 
     return grow
 
 
-def figures(kept: Kept, matcher: Matcher, visit: str) -> list[object]:
-    """Of the queries of a visit labels, best scores, those with the label, and those in the sample."""
+def labels_of(found: DrawnSearches) -> dict[str, str]:
+    return dict(zip(found.labelled.ids, found.labelled.labels, strict=True))
+
+
+def figures(kept: Kept, matcher: Matcher) -> list[object]:
+    """Labels and scores of the queries of a visit, and how many of the sample have theirs."""
     found = drawn_of(kept, matcher)
     scored = Calibrator(matcher.snapshot, matcher.pipeline).score_searches(found, 0.7).searches
-    rows = np.flatnonzero(found.labelled.visits == visit)
-    tops = [f"{scored.sample_scores[row]:.6f}" for row in range(len(found.sample.embeddings))]
-    return [
-        (found.labelled.labels[row], f"{scored.top_scores[row]:.6f}", f"{scored.mate_scores[row]:.6f}")
-        for row in rows
-    ] + [one for row in rows for one in tops if one == f"{scored.top_scores[row]:.6f}"]
+    rows = np.flatnonzero(found.labelled.visits == "a visit")
+    tops, mates = scored.top_scores[rows].round(6), scored.mate_scores[rows].round(6)
+    n_alike = int(np.isin(scored.sample_scores.round(6), tops).sum())
+    return [found.labelled.labels[rows].tolist(), tops.tolist(), mates.tolist(), n_alike]
 
 
 @pytest.mark.parametrize("lost", ["nothing", "note", "search"])
@@ -135,12 +131,12 @@ def test_a_search_that_became_an_item_is_a_query_as_if_no_item_of_its_visit_were
     kept.answer()
     if lost == "search":
         kept.store.delete([twin.id])
-    before = figures(kept, matcher, "a visit")
+    before = figures(kept, matcher)
     after = grown(twin)
     if lost == "note":
         kept.store.mark_added(twin.id, None)
     assert len(after.snapshot) == len(matcher.snapshot) + 1
-    assert figures(kept, after, "a visit") == before
+    assert figures(kept, after) == before
     assert not any("items" in one for one in drawn_of(kept, after).warnings)
 
 
@@ -168,14 +164,10 @@ def test_an_item_with_another_label_since_tells_it_unless_an_answer_does(
     kept.store.answer(search.id, "label", by="anna", label=LABELS[1])
     # It was added as what was said first, or somebody gave it a label that nobody said.
     after = grown(search, label=LABELS[0] if said else LABELS[2])
-    labels = dict(
-        zip(*(getattr(drawn_of(kept, after).labelled, one) for one in ("ids", "labels")), strict=True)
-    )
-    assert labels[search.id] == told
+    assert labels_of(drawn_of(kept, after))[search.id] == told
     remove_items(GalleryReader(after.gallery), [f"search-{search.id}"])
     compact(GalleryReader(after.gallery))
-    gone = drawn_of(kept, Matcher(after.gallery, after.embedder))
-    assert dict(zip(gone.labelled.ids, gone.labelled.labels, strict=True))[search.id] == LABELS[1]
+    assert labels_of(drawn_of(kept, Matcher(after.gallery, after.embedder)))[search.id] == LABELS[1]
 
 
 def test_searches_of_another_bundle_are_left_out_and_of_another_version_searched_for_again(
@@ -229,3 +221,16 @@ def test_answers_near_the_threshold_do_not_count_for_more_than_they_stand_for(
     found = calibrated(kept, matcher)
     assert found.measured.searches.weights.sum() == pytest.approx(len(tops))
     assert 24 / 44 - 0.12 < found.record.evidence.searches.strangers < 24 / 34
+
+
+def test_right_answers_leave_a_band_of_unsure_scores_and_say_why_the_threshold_moved(
+    kept: Kept, matcher: Matcher
+) -> None:
+    kept.answer()
+    record = calibrated(kept, matcher).record
+    band, reason = record.evidence.unsure, record.evidence.searches.reason
+    assert 0.0 < band.strangers <= 0.1
+    assert band.lowest < record.threshold
+    assert f"The threshold moved from 0.7000 to {record.threshold:.4f}, " in reason
+    assert reason.endswith("(0 to 9), which cannot be told from the 5 asked for.")
+    assert reason in promise(record)[-1]

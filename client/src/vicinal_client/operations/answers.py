@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import Any
 
 from vicinal_client.models import (
-    DecidedSearches,
     DeletedSearches,
     GivenAnswer,
     GivenAnswers,
@@ -19,6 +18,7 @@ from vicinal_client.models import (
     SearchAdditions,
     SearchQuestions,
     TakenBack,
+    WrongMatch,
 )
 from vicinal_client.operations.calls import Calls, admin_path, operation
 from vicinal_client.requests import given, path_of
@@ -147,10 +147,10 @@ class AnswerCalls(Calls):
         return (yield from self._ask("DELETE", admin_path(gallery, "searches", search, "item"), RemovedItem))
 
     @operation
-    def explain_wrong_match(self, gallery: str, search: str, item_id: str) -> Steps[DecidedSearches]:
-        """Say what a match of a kept search rests on, and which other kept searches the item decided."""
+    def explain_wrong_match(self, gallery: str, search: str, item_id: str) -> Steps[WrongMatch]:
+        """Say what a match of a kept search rests on."""
         path = admin_path(gallery, "searches", search, "why")
-        return (yield from self._ask("GET", path, DecidedSearches, params={"id": item_id}))
+        return (yield from self._ask("GET", path, WrongMatch, params={"id": item_id}))
 
     @operation
     def list_labels(
