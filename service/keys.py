@@ -213,6 +213,11 @@ class Grant(BaseModel, frozen=True):
         """Tell whether it has a scope; who runs a gallery may also search it, and not write to it."""
         return scope in self.scopes or (scope == "search" and "admin" in self.scopes)
 
+    @property
+    def is_trusted(self) -> bool:
+        """Tell whether what it says of searches counts for others: it may do more than search."""
+        return self.may("write") or self.may("admin")
+
     def covers(self, root: Path, gallery: str) -> bool:
         """Tell whether it is for a gallery."""
         if self.galleries is None:

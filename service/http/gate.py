@@ -142,7 +142,7 @@ class ApiRoute(OpenRoute):
         # Of an address that is asked for in a way that it does not know, only that is told.
         needs = self.needs if scope["method"] in (self.methods or ()) else None
         await admit(state, scope, needs, self.path, scope["path_params"])
-        self._check(state)
+        self._check(state, scope)
         answer: ASGIApp = partial(self._answer, state)
         changes = needs is not None and scope["method"] not in _READING
         if changes and self.is_noted:
@@ -161,7 +161,7 @@ class ApiRoute(OpenRoute):
         if changes and self.changes_gallery and is_done and gallery is not None and state.link is not None:
             await run_in_threadpool(announce_change, state.link, gallery)
 
-    def _check(self, state: State) -> None:
+    def _check(self, state: State, scope: Connection) -> None:
         """Refuse what would be refused after its body was read."""
 
 
@@ -185,14 +185,14 @@ class AnswerRoute(SearchRoute):
 
     is_noted = True
 
-    def _check(self, state: State) -> None:
-        state.calls.check()
+    def _check(self, state: State, scope: Connection) -> None:
+        state.calls(scope).check()
 
 
 class QueryRoute(SearchRoute):
     """A route that waits for a thread which searches; when too many wait, the body is not read."""
 
-    def _check(self, state: State) -> None:
+    def _check(self, state: State, _: Connection) -> None:
         state.searches.check()
 
 

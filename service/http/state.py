@@ -10,6 +10,7 @@ from functools import partial
 from typing import Annotated
 
 from fastapi import Depends, FastAPI, Request
+from starlette.types import Scope
 
 from vicinal.models.runtime import usable_processors
 from vicinal.service.answering.keeper import SearchKeeper
@@ -20,7 +21,7 @@ from vicinal.service.galleries.change_notices import ChangeNotices
 from vicinal.service.galleries.home import HomeFollower, HomeMetrics, open_home
 from vicinal.service.galleries.open_galleries import OpenGalleries
 from vicinal.service.galleries.state_metrics import GalleryStateMetrics
-from vicinal.service.http.access import AuditLog, Metrics, StrangerLog
+from vicinal.service.http.access import AuditLog, Metrics, StrangerLog, call_of
 from vicinal.service.http.limits import RateLimit
 from vicinal.service.http.search_queue import SearchQueue
 from vicinal.service.jobs.queue import JobQueue
@@ -65,8 +66,9 @@ class State:
             n_threads=settings.threads or usable_processors(),
             most_seconds=settings.max_wait_seconds,
         )
-        # Whatever else takes long holds up no search.
-        self.searches, self.calls = queue(), queue(is_beside=True)
+        self.searches = queue()
+        # By whether their keys are trusted: calls that may take long, which hold up no search.
+        self._calls = {trusted: queue(is_beside=True) for trusted in (True, False)}
         self.probes = ThreadPoolExecutor(2, "probe")  # Threads that nothing else fills
         self.stopping = threading.Event()  # Set when the server shuts down
         self.metrics.registry.register(bundles.lookups)
@@ -77,6 +79,11 @@ class State:
             self.metrics.states.register(HomeMetrics(self.mirror, self.link, self.metrics.registry))
         if self.link is not None:
             self.link.register(self.metrics.registry)
+
+    def calls(self, scope: Scope) -> SearchQueue:
+        """Line of a call that may take long; keys that may only search hold up each other, nobody else."""
+        grant = call_of(scope).grant
+        return self._calls[grant is None or grant.is_trusted]
 
     def place(self, gallery: str) -> Place:
         """Place where an operation works on a gallery."""
@@ -97,7 +104,8 @@ class State:
             running.enter_context(self.sharing)
             running.enter_context(self.keeper)
             running.callback(self.searches.stop)
-            running.callback(self.calls.stop)
+            for calls in self._calls.values():
+                running.callback(calls.stop)
             running.enter_context(self.promises)
             if self.mirror is not None:
                 # It ends after the counts, and brings the last ones to the home.

@@ -89,7 +89,7 @@ async def answer_search(
     call_of(request.scope).items.update(search=body.search_id)
     # What was just searched for is kept first, here or through whom it was searched.
     await state.keeper.wait_for(_store(state, gallery), [body.search_id])
-    given: list[GivenAnswerBody] = await state.calls.called(
+    given: list[GivenAnswerBody] = await state.calls(request.scope).called(
         request, lambda: answer.run(state.place(gallery), body, by=_who(request))
     )
     state.promises.answered(gallery)
@@ -111,7 +111,7 @@ async def answer_searches(
     # All are kept by what the gallery is now.
     review = cache(partial(_review, state, gallery))
     said = [partial(_kept_or_refused, review, request, *one) for one in enumerate(body.answers)]
-    *found, sentence = await state.calls.called(request, *said, lambda: review().sentence())
+    *found, sentence = await state.calls(request.scope).called(request, *said, lambda: review().sentence())
     state.promises.answered(gallery)
     # Without one nobody is there any more.
     known = {"sentence": sentence or ""}
@@ -131,7 +131,9 @@ async def take_back_search_answer(
     grant = call_of(request.scope).grant
     by = None if grant is None or "admin" in grant.scopes else grant.name
     await state.keeper.wait_for_answer(_store(state, gallery), number)
-    (sentence,) = await state.calls.called(request, lambda: _review(state, gallery).take_back(number, by=by))
+    (sentence,) = await state.calls(request.scope).called(
+        request, lambda: _review(state, gallery).take_back(number, by=by)
+    )
     state.promises.answered(gallery)
     return TakenBackBody(sentence=sentence)
 
@@ -145,7 +147,9 @@ async def list_labels(
     size: Annotated[int, Query(ge=1, le=1000)] = 20,
 ) -> LabelListBody:
     """Labels that items have: those that hold a text, the shortest first, and those spelled like it."""
-    (found,) = await state.calls.called(request, lambda: _review(state, gallery).labels_like(like, size))
+    (found,) = await state.calls(request.scope).called(
+        request, lambda: _review(state, gallery).labels_like(like, size)
+    )
     return LabelListBody(labels=found)
 
 

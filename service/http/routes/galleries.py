@@ -157,7 +157,9 @@ def get_gallery(gallery: str, request: Request, state: StateDependency) -> Galle
 @router.get("/galleries/{gallery}/storage")
 async def get_storage(gallery: str, request: Request, state: StateDependency) -> StorageUse:
     """Bytes that a gallery takes on the disk, by what they are for, and what is free there."""
-    found = await state.calls.called(request, lambda: storage_use(state.galleries.gallery(gallery)))
+    found = await state.calls(request.scope).called(
+        request, lambda: storage_use(state.galleries.gallery(gallery))
+    )
     return found[0]
 
 

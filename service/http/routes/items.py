@@ -102,7 +102,11 @@ async def list_items(
         raise RequestError("after and at both say where a page begins: give one of them")
     page = partial(_page, state, gallery, after, at, filter, size)
     # A filter reads the whole table.
-    return await run_in_threadpool(page) if filter is None else (await state.calls.called(request, page))[0]
+    return (
+        await run_in_threadpool(page)
+        if filter is None
+        else (await state.calls(request.scope).called(request, page))[0]
+    )
 
 
 def _page(

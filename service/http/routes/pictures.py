@@ -26,7 +26,7 @@ async def get_image(gallery: str, item_id: ItemId, request: Request, state: Stat
     There is none where the file has gone or was changed since, or where the photo was uploaded: of those the
     thumbnail alone is kept.
     """
-    (jpeg,) = await state.calls.called(request, partial(_original, state, gallery, item_id))
+    (jpeg,) = await state.calls(request.scope).called(request, partial(_original, state, gallery, item_id))
     return Response(jpeg, media_type="image/jpeg", headers={"Cache-Control": "private, max-age=60"})
 
 
@@ -34,7 +34,9 @@ async def get_image(gallery: str, item_id: ItemId, request: Request, state: Stat
 async def get_kept_picture(gallery: str, search: str, request: Request, state: StateDependency) -> Response:
     """Picture of a kept search, a small JPEG, for whoever was given the id of it and may search."""
     await state.keeper.wait_for(SearchStore(state.settings.gallery_path(gallery)), [search])
-    (picture,) = await state.calls.called(request, partial(_kept_picture, state, gallery, search))
+    (picture,) = await state.calls(request.scope).called(
+        request, partial(_kept_picture, state, gallery, search)
+    )
     if picture is None:
         raise HTTPException(404, f"search '{search}' was for an embedding: it has no picture")
     # It may be deleted on demand, and is then nowhere.

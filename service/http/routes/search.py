@@ -143,7 +143,9 @@ async def search(gallery: str, request: Request, state: StateDependency) -> Resp
         kept = parsed.search_id
         if kept is not None:
             await state.keeper.wait_for(SearchStore(state.settings.gallery_path(gallery)), [kept])
-            queries = await state.calls.called(request, partial(_kept_query, state, gallery, kept))
+            queries = await state.calls(request.scope).called(
+                request, partial(_kept_query, state, gallery, kept)
+            )
     answers = await _answered(state, request, gallery, kind, queries, options, kept)
     return _json(_ANSWER.dump_json(answers[0]))
 
