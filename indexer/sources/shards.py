@@ -58,7 +58,7 @@ def shards_of(pattern: Path) -> list[Path]:
     width, name = len(found[1]), pattern.name
     if last - first >= _MOST_SHARDS:
         raise SourceError(
-            f"'{name}' stands for {last - first + 1:,} archives, at most {_MOST_SHARDS:,} are read: name fewer"
+            f"'{name}' stands for {last - first + 1:,} archives, at most {_MOST_SHARDS:,} are: name fewer"
         )
     return [
         pattern.with_name(f"{name[: found.start()]}{number:0{width}}{name[found.end() :]}")

@@ -104,8 +104,9 @@ class Calibrator:
 
     def apart(self, queries: LabelledQueries) -> LabelledQueries:
         """Queries from outside as they are searched for: without the items whose very pictures they are."""
-        is_inside = self.pictures is None or queries.positions is not None
-        return queries if is_inside else searched_apart([queries], [self.pictures])[0]
+        if self.pictures is None or queries.positions is not None:
+            return queries
+        return searched_apart([queries], [self.pictures])[0]
 
     def measure(
         self,

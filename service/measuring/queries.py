@@ -43,7 +43,7 @@ NO_PICTURE = np.zeros(768, np.uint8)
 class LabelledQueries:
     """Queries with their right answers, (n, d) float32, L2-normalized; from outside `positions` are None.
     `visits` name what was taken together, with items too. `signatures`, (n, 768), are pictures at 16 x 16
-    pixels, zero where there is none; `left_out` are ascending positions of items that each is searched without.
+    pixels, zero where there is none; `left_out` are ascending positions of items that are out of each search.
     """
 
     embeddings: FloatArray

@@ -64,7 +64,7 @@ class NewVersion(ItemSource):
     index: Annotated[
         str | None,
         CommandOption(
-            "auto, Flat, SQ8, IVF1024,SQ8 and the like, or milvus. Default: as the gallery has it, at first auto."
+            "auto, Flat, SQ8, IVF1024,SQ8 and the like, or milvus; by default as it is, at first auto."
         ),
     ] = Field(
         None,
