@@ -18,7 +18,6 @@ from PIL import Image
 
 from benchmarks.common.cost_meters import Peak
 from benchmarks.speed import cost_by_size, index_throughput
-from tests.indexer.filters.hostile import NO_FILTERS
 from vicinal.indexer.sources import SourceItem, read_source
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -74,7 +73,6 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
         f"--against {ROOT} --cases 'long off 200' --rounds 1 --alone",
         {},
     ),
-    "speed.hostile_filters": (f"--filters {len(NO_FILTERS)}", {}),
     "speed.index_recall": ("--items 1500 --dim 32 --queries 5", {}),
     "speed.loss_costs": (
         "--repetitions 1",

@@ -6,13 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from tests.photos import draw_photo, write_album
 from tests.service.types import Run
-from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.reader import GalleryReader
 
 
 @pytest.fixture
@@ -25,30 +22,6 @@ def album(run: Run, tmp_path: Path) -> dict[str, str]:
 
 def found(run: Run, *options: object) -> dict[str, Any]:
     return dict(json.loads(run("duplicates", "-g", "album", "--json", *options).stdout))
-
-
-def held(tmp_path: Path, gallery: str = "album") -> set[str]:
-    view = GalleryReader(Gallery.open(tmp_path / "data" / "galleries" / gallery)).view()
-    return {item["id"] for item in view.items(view.positions_of_sequences(view.sequences(live(view))))}
-
-
-def live(view: Any) -> np.ndarray:
-    positions = np.arange(view.n_positions)
-    return positions[~view.is_dead(positions)]
-
-
-@pytest.mark.slow
-def test_from_photos_to_a_list_to_their_removal(run: Run, album: dict[str, str], tmp_path: Path) -> None:
-    listed = tmp_path / "delete.txt"
-    output = run("duplicates", "-g", "album", "--delete-list", listed).stdout
-    gone = set(listed.read_text(encoding="utf-8").splitlines())
-    assert gone <= set(album)
-    assert len(gone) >= 0.9 * len(album)
-    assert "Nothing was deleted" in output
-    assert "most pixels, then most bytes" in output
-    assert len(held(tmp_path)) == 80
-    run("gallery", "remove", "album", "--from", listed)
-    assert held(tmp_path) == {*album, *album.values()} - gone
 
 
 def test_the_list_can_name_files(run: Run, album: dict[str, str], tmp_path: Path) -> None:

@@ -65,43 +65,6 @@ def test_a_folder_is_added_and_its_labels_with_it(folder: Path) -> None:
     assert (shown()["n_items"], shown()["n_labels"]) == (63, 12)
 
 
-def test_adding_again_changes_nothing(folder: Path) -> None:
-    assert "Added 3 items, replaced 0, skipped 0, unchanged 0; gallery shoes holds 63" in run(
-        "add", "shoes", folder, status=1
-    )
-    before = shown()
-    assert "Added 0 items, replaced 0, skipped 0, unchanged 3; gallery shoes holds 63" in run(
-        "add", "shoes", folder, status=1
-    )
-    assert shown() == before
-
-
-@pytest.fixture
-def changed(folder: Path, view: View) -> Path:
-    """The folder after it was added, with two other pictures under known names and one new name."""
-    run("add", "shoes", folder, status=1)
-    for number in (0, 1, 5):
-        view(80, number).save(folder / "boots" / f"{number}.png")
-    return folder
-
-
-def test_other_pictures_of_known_names_are_refused_and_nothing_is_added(changed: Path, fail: Fail) -> None:
-    before = shown()
-    assert fail("add", "shoes", changed) == (
-        "vicinal: in gallery 'shoes' 2 ids belong to other images: 'new/boots/0.png', 'new/boots/1.png'; "
-        "nothing was added: take --replace or --skip"
-    )
-    assert shown() == before
-
-
-def test_items_are_removed_all_or_none(fail: Fail) -> None:
-    assert "Removed 2 items, gallery shoes holds 58" in run(
-        "remove", "shoes", "plain/view 0.png", "plain/view 1.png"
-    )
-    assert "no item 'gone'" in fail("remove", "shoes", "plain/view 2.png", "gone")
-    assert shown()["n_items"] == 58
-
-
 def test_live_changes_are_made_a_version(folder: Path) -> None:
     first = shown()["version"]
     run("add", "shoes", folder, status=1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.service.types import Fail, Run
+from tests.service.types import Run
 from vicinal.indexer.gallery import Gallery
 from vicinal.service.records import damaged_records
 
@@ -30,12 +30,6 @@ def test_groups_are_calibrated_and_searched_by_their_own_threshold(
     text = run("search", catalog / QUERY, "-g", "shoes", "--group-by", "label").stdout
     assert "1 matching group at threshold" in text
     assert "plain/view 0.png" in text
-
-
-def test_targets_for_pairs_are_refused(fail: Fail, data_dir: Path) -> None:
-    said = fail("calibrate", "-g", "shoes", "--group-by", "label", "--target", "far=1%")
-    assert "speaks of pairs of photos" in said
-    assert "fpir=5%" in said
 
 
 def test_a_threshold_of_groups_is_set_by_hand_and_taken_back(run: Run, data_dir: Path, catalog: Path) -> None:

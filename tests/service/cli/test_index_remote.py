@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,7 +15,6 @@ from tests.hub_server import put_dataset
 from tests.s3_server import serving_bucket
 from tests.service.types import Encode, Fail, Run, View
 from tests.web_server import WebServer, serving
-from vicinal.models.bundle import ModelBundle
 
 pytestmark = pytest.mark.usefixtures("cli_environment")
 LABELS = ("milk", "bread", "salt")
@@ -88,43 +87,3 @@ def test_a_data_set_of_the_hub_is_indexed_and_searched(
     assert (found["label"], found["id"].split(":")[0]) == ("salt", "toys/data/train")
     assert "Nothing to do" in run("index", "hf:shop/toys", "-g", "shop").stdout
     assert "the hub has no data set 'hf:shop/none'" in fail("index", "hf:shop/none", "-g", "shop")
-
-
-@pytest.mark.slow
-def test_parquet_files_with_images_are_indexed_again_without_embedding_anew(
-    run: Run, tmp_path: Path, view: View, encode: Encode, write_bundle: Callable[..., ModelBundle]
-) -> None:
-    """As files of a hub: two parts, a row without an image, one that is no image; then a part is mended."""
-
-    def write(part: int, images: list[bytes | None]) -> None:
-        structs = [
-            {"bytes": one, "path": f"{part}-{row}.png"} if one else None for row, one in enumerate(images)
-        ]
-        labels = [LABELS[row % 3] for row in range(len(images))]
-        table = pa.table({"image": structs, "label": labels, "price": [1.5] * len(images)})
-        (tmp_path / "photos/data").mkdir(parents=True, exist_ok=True)
-        pq.write_table(table, tmp_path / f"photos/data/train-{part}.parquet", row_group_size=2)
-
-    pictures: list[bytes | None] = [encode(view(row % 3, row)) for row in range(6)]
-    write(0, pictures)
-    write(1, [None, b"words", encode(view(2, 8))])
-    looked = run("index", tmp_path / "photos", "-g", "shop", "--dry-run").stdout
-    assert looked.startswith("9 items with 3 labels; 3 items a label")
-    built = json.loads(run("index", tmp_path / "photos", "-g", "shop", "--json", status=1).stdout)
-    assert (built["n_items"], built["n_embedded"]) == (7, 7)
-    reasons = {one["id"]: one["reason"] for one in built["failures"]}
-    assert reasons.keys() == {"photos/data/train-1:0", "photos/1-1.png"}
-    assert "the row has no image" in reasons["photos/data/train-1:0"]
-    view(2, 9).save(tmp_path / "query.png")
-    assert best(run, tmp_path / "query.png")["label"] == "salt"
-    write(1, [encode(view(0, 20)), encode(view(1, 21)), encode(view(2, 8))])
-    again = json.loads(run("index", tmp_path / "photos", "-g", "shop", "--json").stdout)
-    assert (again["counts"]["unchanged"], again["n_embedded"]) == (7, 2)
-    once_more = run("index", tmp_path / "photos", "-g", "shop").stdout
-    assert "Nothing to do" in once_more
-    added = run("gallery", "add", "shop", tmp_path / "photos").stdout
-    assert "Added 0 items, replaced 0, skipped 0, unchanged 9" in added
-    other = write_bundle(tmp_path / "other", seed=1).path
-    run("index", "-g", "shop", "--bundle", other)
-    answer = run("search", tmp_path / "query.png", "-g", "shop", "--bundle", other, "--candidates", "--json")
-    assert len(json.loads(answer.stdout)["candidates"]) > 6

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from tests.service.types import Fail, Run
+from tests.service.types import Run
 from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.reader import GalleryReader
@@ -74,35 +74,6 @@ def test_from_a_file_to_a_decision_and_back(run: Run, indexed: Gallery, tmp_path
     back = answers(run, query)
     assert (back["n_searched"], back["matches"]) == (N_LABELS * PER_LABEL, found["matches"])
     assert back["threshold"]["calibration"] == found["threshold"]["calibration"]
-
-
-def spoil(file: Path, **rows: tuple[int, Any]) -> None:
-    """Give values of some columns to a row."""
-    columns = parquet.read_table(file).to_pydict()
-    for name, (row, value) in rows.items():
-        columns[name][row] = value
-    parquet.write_table(pa.table(columns), file)
-
-
-@pytest.mark.slow
-def test_rows_that_cannot_be_used_are_named_and_take_no_other_with_them(
-    run: Run, fail: Fail, path: Path
-) -> None:
-    spoil(path, embedding=(3, [0.0] * DIM), label=(4, "x" * 1025), id=(5, "a\nb"))
-    command = ("index", path, "-g", "shop", "--space", "clip")
-    look = run(*command, "--dry-run").stdout
-    assert "2 items cannot be used, such as 'item 4/0': row 5 of 'clip.parquet' cannot be kept" in look
-    said = "3 rows could not be used, at most 2 were allowed; the last is"
-    assert said in fail(*command, "--max-failures", 2)
-    output = run(*command, "--max-failures", 3, status=1).stdout
-    assert "237 items with 40 labels" in output
-    for what in ("row 4 of 'clip.parquet' has an embedding that is zero", "row 5 of", "row 6 of"):
-        assert what in output
-    assert [one["id"] for one in json.loads(run(*command, "--json", status=1).stdout)["failures"]] == [
-        "item 3/0",
-        "item 4/0",
-        "row 6",
-    ]
 
 
 def ids(gallery: Gallery) -> list[str]:
