@@ -62,7 +62,8 @@ def test_every_service_has_no_more_than_it_needs(compose: dict[str, Any]) -> Non
 def test_the_settings_are_known_and_fit(compose: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     for name, service in ours(compose).items():
         given = {
-            key: re.sub(r"\$\{\w+:-(.*)\}", r"\1", value) for key, value in service["environment"].items()
+            key: re.sub(r"\$\{\w+:[-?](.*?)\}", r"\1", value).replace("see deploy/README.md", "secret")
+            for key, value in service["environment"].items()
         }
         given |= read("compose.gpu.yaml")["services"]["vicinal"]["environment"]
         check_variables(Settings, given, "VICINAL_")
@@ -71,7 +72,7 @@ def test_the_settings_are_known_and_fit(compose: dict[str, Any], monkeypatch: py
                 patched.setenv(key, value)
             settings = Settings()
         assert not settings.run_jobs, name
-        assert settings.redis_url == "redis://redis:6379/0", name
+        assert settings.redis_url == "redis://:secret@redis:6379/0", name
         assert settings.device == "cuda", name
 
 
@@ -85,3 +86,11 @@ def test_a_server_has_the_time_to_stop(compose: dict[str, Any]) -> None:
     longest = seconds_to_stop(Settings().shutdown_seconds)
     for name, service in ours(compose).items():
         assert int(service["stop_grace_period"].removesuffix("s")) > longest, name
+
+
+def test_redis_asks_for_a_password_and_has_no_known_hole() -> None:
+    redis = read("compose.yaml")["services"]["redis"]
+    image = read("helm/vicinal/values.yaml")["redis"]["image"]
+    version = re.fullmatch(r"redis:7\.4\.(\d+)-alpine", image)
+    assert (redis["image"], version is not None and int(version[1]) >= 6) == (image, True)
+    assert 'requirepass "$$REDISCLI_AUTH"' in redis["command"][-1]
