@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, StrictBool, model_validator
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from vicinal.service.measuring.records.record import CalibrationRecord
     from vicinal.service.operations.place import Place
 
+_OWN_LABELS = "regex:(.+)"
 STAGES = {"embed": "Embedding queries", "score": "Scoring"}
 
 
@@ -38,12 +39,29 @@ class NewQueries(QuerySource):
         StrictBool,
         CommandOption("Use the answers to kept searches (`vicinal review`) in place of queries."),
     ] = Field(False, description="Use what persons said of kept searches, in place of queries.")
+    absent: Annotated[
+        str | None,
+        CommandOption("Photos of what the gallery lacks, in place of queries: each of a thing of its own."),
+    ] = Field(
+        None,
+        description="Photos of what the gallery lacks, in place of queries: each of a thing of its own.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _each_its_own(cls, given: Any) -> Any:
+        """Read photos of what the gallery lacks as queries whose labels are their paths."""
+        if not isinstance(given, dict) or given.get("absent") is None:
+            return given
+        if given.get("queries") is not None:
+            raise ValueError("photos of what the gallery lacks stand in place of queries: name one of them")
+        return {**given, "absent": None, "queries": given["absent"], "label_from": _OWN_LABELS}
 
 
 class CheckRequest(PipelineChoice, NewQueries):
     """A calibration by its id, or the one in force for a pipeline, and what it is tried with."""
 
-    command_order = ("queries", "answers", "calibration")
+    command_order = ("queries", "answers", "absent", "calibration")
 
     calibration: Annotated[
         str | None, CommandOption("Id of the calibration; by default the one in force.")
@@ -89,6 +107,9 @@ def run(place: Place, request: CheckRequest, progress: Progress) -> PromiseCheck
             "a promise is tried with new photos: name queries, or answers to kept searches; where queries "
             "were sent they are gone: start the check again"
         )
+    labels = {one.label for one in queries.items} if queries else set()
+    if request.label_from == _OWN_LABELS and labels & {*matcher.snapshot.labels}:
+        raise RequestError("the gallery has labels that are names of these photos: lay each in a folder")
     found = check_calibration(
         matcher.calibrator(record.pipeline),
         record,
