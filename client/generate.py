@@ -104,7 +104,7 @@ UNTYPED = {
         *("scores_sha256", "curves_sha256", "points_sha256"),
     },
     "CompactionState": {"done", "total"},
-    "Comparison": {"format_version", "request", "target", "items", "conditions", "decision"},
+    "Comparison": {"format_version", "request", "target", "items"},
     "ExplainedRefinement": {"neighbors", "ranks", "way", "variance"},
     "GalleryCalibration": {"evidence"},
     "GalleryState": {"pipeline", "pipeline_source", "pipeline_reason", "drift", "files"},

@@ -42,12 +42,22 @@ ItemUri = Annotated[
 
 
 GONE_FIELDS = {
+    "activate_if": "`activate` may be no_worse",
     "pictures": "decisions that flip are counted for labelled queries",
     "terminal": "--json asks, and --answer says what a search shows",
     **dict.fromkeys(
         ("opis_of", "opis_c", "opis_far", "opis_frr"), "OPIS is that of specificity, over 1 to 10 % FAR"
     ),
 }
+
+
+def refuse_gone(given: Any) -> Any:
+    """Refuse fields that went, with what to do instead; requests in records name them by nothing."""
+    for name in GONE_FIELDS.keys() & (given.keys() if isinstance(given, dict) else ()):
+        if given[name] is not None:
+            raise ValueError(f"'{name}' is no more: {GONE_FIELDS[name]}")
+        given = {other: value for other, value in given.items() if other != name}
+    return given
 
 
 class CommandOption:
@@ -289,15 +299,7 @@ class ComparisonOptions(RequestFields):
     )
     seed: StrictInt = Field(0, ge=0, description="Seed of the sample and of the draws.")
 
-    @model_validator(mode="before")
-    @classmethod
-    def _say_what_is_gone(cls, given: Any) -> Any:
-        """Refuse fields that went, with what to do instead; requests in records name them by nothing."""
-        for name in GONE_FIELDS.keys() & (given.keys() if isinstance(given, dict) else ()):
-            if given[name] is not None:
-                raise ValueError(f"'{name}' is no more: {GONE_FIELDS[name]}")
-            given = {other: value for other, value in given.items() if other != name}
-        return given
+    _say_what_is_gone = model_validator(mode="before")(refuse_gone)
 
     @property
     def sources(self) -> list[tuple[str, tuple[str, ...]]]:

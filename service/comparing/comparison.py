@@ -23,7 +23,6 @@ from vicinal.service.comparing.figures import (
     count_flips,
 )
 from vicinal.service.comparing.record import (
-    ActivationConditions,
     ComparedFlips,
     Comparison,
     ComparisonRequest,
@@ -33,7 +32,6 @@ from vicinal.service.comparing.record import (
     Sample,
     Variant,
     asked_error,
-    decide,
     recommend,
 )
 from vicinal.service.comparing.store import ComparisonStore, keep_calibration
@@ -66,12 +64,11 @@ _FEW_LABELS = 30
 
 @dataclass(frozen=True)
 class ComparisonPlan:
-    """Plan of a comparison; without `queries` it leaves items out, without `conditions` a person decides."""
+    """Plan of a comparison; without `queries` it leaves items out."""
 
     gallery: Gallery
     bundles: ServedBundles
     request: ComparisonRequest = field(default_factory=ComparisonRequest)
-    conditions: ActivationConditions | None = None
     queries: Path | str | None = None
     refuse: Refuse = refuse_none
     on_stage: OnProgress = no_progress
@@ -159,7 +156,6 @@ class _Trial:
         # An attempt that was overtaken, or cancelled, is told so here and keeps nothing.
         self.plan.on_stage("keep", 0, 1)
         self._keep(recommended)
-        variants, conditions = tuple(one.described() for one in self.tried), self.plan.conditions
         return Comparison(
             id=self.name,
             created_at=datetime.now(UTC),
@@ -170,11 +166,9 @@ class _Trial:
             n_with_mate=0 if compared is None else int(compared.mates.sum()),
             n_labels=len(set(self.labels)),
             items=self._count_items(),
-            variants=variants,
+            variants=tuple(one.described() for one in self.tried),
             recommended=recommended,
             reason=reason,
-            conditions=conditions,
-            decision=conditions and decide(conditions, variants),
             warnings=(*self.warnings, *self._further_warnings()),
         )
 

@@ -10,7 +10,7 @@ from datetime import datetime
 from itertools import product
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field, StrictBool, StrictFloat, StrictInt, field_validator, model_validator
+from pydantic import Field, StrictFloat, StrictInt, field_validator, model_validator
 
 from vicinal.calibration import Target
 from vicinal.calibration.frozen import Frozen, Recorded
@@ -74,25 +74,6 @@ class ComparisonRequest(ComparisonOptions):
         None,
         description="Pipelines to try on each version; the usual ones when null and no version is named.",
     )
-
-
-class ActivationConditions(Frozen):
-    """Conditions on which a version is activated by itself; each is read at the bad end of its interval."""
-
-    hit_rate_drop_at_most: Share | None = Field(None, description="By how much the hit rate may fall.")
-    fnir_rise_at_most: Share | None = Field(
-        None, description="By how much FNIR may rise, each version at its own threshold."
-    )
-    flipped_at_most: Share | None = Field(
-        None, description="Share of the queries that may be decided otherwise."
-    )
-    needs_calibration: StrictBool = Field(False, description="Whether it must have a threshold of its own.")
-
-    @model_validator(mode="after")
-    def _at_least_one(self) -> ActivationConditions:
-        if not self.needs_calibration and set(self.model_dump(exclude_none=True)) == {"needs_calibration"}:
-            raise ValueError("name at least one condition, or activate = automatic")
-        return self
 
 
 class PairedFigure(Frozen):
@@ -169,24 +150,6 @@ class ItemCounts(Frozen):
     other_label: int
 
 
-class ConditionOutcome(Frozen):
-    """Outcome of a condition; `value` is the bad end of the interval, None where nothing was measured."""
-
-    condition: str
-    limit: float | bool
-    value: float | bool | None
-    holds: bool
-    reason: str
-
-
-class Decision(Frozen):
-    """Decision whether a version is to be activated by itself: it is where all conditions hold."""
-
-    activate: bool
-    outcomes: tuple[ConditionOutcome, ...]
-    reason: str
-
-
 class Comparison(Recorded):
     """Several variants of a gallery on the same queries; never changed.
 
@@ -197,10 +160,9 @@ class Comparison(Recorded):
         items: What each other version shares with the present one.
         variants: The present one first.
         recommended: Number of the variant to use.
-        conditions: What must hold for the last variant to be activated; None when a person decides.
     """
 
-    former_keys = ("optimism",)
+    former_keys = ("optimism", "conditions", "decision")
 
     format_version: Literal[1] = 1
     id: str
@@ -215,8 +177,6 @@ class Comparison(Recorded):
     variants: tuple[Variant, ...]
     recommended: int
     reason: str
-    conditions: ActivationConditions | None
-    decision: Decision | None
     warnings: tuple[str, ...]
 
     @field_validator("request", mode="before")
@@ -250,8 +210,6 @@ class Comparison(Recorded):
         if "queries" in one.flips:
             parts.append(f"{percent(one.flips['queries'].flipped.rate)} flipped")
         parts.append("calibrated" if one.calibration else "not calibrated")
-        if self.decision is not None:
-            parts.append("conditions hold" if self.decision.activate else "conditions do not hold")
         return ", ".join(parts)
 
 
@@ -261,11 +219,8 @@ def asked_error(target: Target | None) -> Literal["fnir", "fpir"]:
 
 
 _SUMMARIZED: tuple[tuple[str, FigureName], ...] = (("R@1", "hit_rate"), ("FNIR", "fnir"))
-_WHAT = {
-    "hit_rate_drop_at_most": "the hit rate falls by",
-    "fnir_rise_at_most": "FNIR rises by",
-    "flipped_at_most": "decisions flip for",
-}
+# What a version is judged by unseen, with the sign of what is worse.
+_JUDGED: tuple[tuple[str, FigureName, float], ...] = (("FNIR", "fnir", 1.0), ("hit rate", "hit_rate", -1.0))
 
 
 def recommend(variants: Sequence[Variant], asked: str) -> tuple[int, str]:
@@ -293,45 +248,20 @@ def recommend(variants: Sequence[Variant], asked: str) -> tuple[int, str]:
     return best, f"it has the lowest {name}; its difference to the present variant is {interval}"
 
 
-def decide(conditions: ActivationConditions, variants: Sequence[Variant]) -> Decision:
-    """Decide about the last variant by conditions."""
-    one = variants[-1]
-    hit_rate, fnir = one.figures.get("hit_rate"), one.figures.get("fnir")
-    worst = {
-        "hit_rate_drop_at_most": None if hit_rate is None or hit_rate.low is None else 0.0 - hit_rate.low,
-        "fnir_rise_at_most": None if fnir is None else fnir.high,
-        "flipped_at_most": one.flips["queries"].flipped.high if "queries" in one.flips else None,
-    }
-    missing = "; ".join({**variants[0].left_out, **one.left_out}.values()) or "nothing was measured"
-    outcomes = [
-        _truth(
-            "bundle_is_here", one.problem is None, "its bundle is here", f"it cannot be used: {one.problem}"
-        )
-    ]
-    for name, what in _WHAT.items():
-        limit: float | None = getattr(conditions, name)
-        if limit is not None:
-            outcomes.append(_at_most(name, limit, worst[name], what, missing))
-    if conditions.needs_calibration:
-        no = f"no calibration: {one.left_out.get('calibration')}"
-        outcomes.append(_truth("needs_calibration", one.calibration is not None, "it is calibrated", no))
-    holds = all(outcome.holds for outcome in outcomes)
-    told = "; ".join(outcome.reason for outcome in outcomes if outcome.holds == holds)
-    verdict = "activated" if holds else "not activated"
-    return Decision(activate=holds, outcomes=tuple(outcomes), reason=f"{verdict}: {told}")
-
-
-def _truth(condition: str, holds: bool, yes: str, no: str) -> ConditionOutcome:
-    reason = yes if holds else no
-    return ConditionOutcome(condition=condition, limit=True, value=holds, holds=holds, reason=reason)
-
-
-def _at_most(condition: str, limit: float, worst: float | None, what: str, missing: str) -> ConditionOutcome:
-    holds = worst is not None and worst <= limit
-    relation = "within" if holds else "above"
-    reason = (
-        f"{condition} cannot be told: {missing}"
-        if worst is None
-        else f"{what} at most {percent(worst)} (bad end), {relation} the {percent(limit)} allowed"
-    )
-    return ConditionOutcome(condition=condition, limit=limit, value=worst, holds=holds, reason=reason)
+def objection(one: Variant) -> str | None:
+    """Reason why a new version is not to be searched unseen; None where it is calibrated, and FNIR and hit
+    rate are no worse than the present ones by more than chance.
+    """
+    if one.problem is not None:
+        return f"it cannot be used: {one.problem}"
+    if one.calibration is None:
+        return f"it has no calibration: {one.left_out.get('calibration')}"
+    for title, name, sign in _JUDGED:
+        figure = one.figures.get(name)
+        if figure is None or figure.low is None or figure.high is None:
+            missing = "; ".join(one.left_out.values()) or "the present version has no such figure"
+            return f"{title} cannot be compared: {missing}"
+        if min(sign * figure.low, sign * figure.high) > 0.0:
+            ends = f"{100 * figure.low:+.1f} to {100 * figure.high:+.1f} points"
+            return f"its {title} is worse: {ends}"
+    return None

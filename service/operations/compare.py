@@ -11,7 +11,7 @@ from vicinal.service.request_fields import ComparisonFields
 if TYPE_CHECKING:
     from vicinal.indexer.gallery import Gallery
     from vicinal.indexer.sources import SourceOptions
-    from vicinal.service.comparing.record import ActivationConditions, Comparison
+    from vicinal.service.comparing.record import Comparison
     from vicinal.service.operations.place import Place
 
 
@@ -49,7 +49,6 @@ def compared(
     asked: ComparisonRequest,
     progress: Progress,
     *,
-    conditions: ActivationConditions | None = None,
     options: SourceOptions | None = None,
 ) -> Comparison:
     """Compare by what may be read at a place."""
@@ -61,7 +60,6 @@ def compared(
         gallery,
         place.bundles,
         asked,
-        conditions,
         queries=place.sent or queries,
         # What was sent lies in a file of our own, and names no others.
         refuse=refuse_none if place.sent else place.readable.refusal,

@@ -17,7 +17,7 @@ from vicinal.indexer.jobs.sync.plan import IndexResult
 from vicinal.indexer.sources import ImageFile, SourceLook
 from vicinal.models.errors import BundleError
 from vicinal.refine.errors import RefineError
-from vicinal.service.comparing.record import ActivationConditions, ComparisonRequest
+from vicinal.service.comparing.record import ComparisonRequest, objection
 from vicinal.service.errors import CalibrationRecordError, RequestError
 from vicinal.service.galleries.versions import prune_gallery
 from vicinal.service.jobs.records import Job
@@ -25,7 +25,7 @@ from vicinal.service.operations import Operation, Progress
 from vicinal.service.operations.compare import compared
 from vicinal.service.operations.index import NewVersion, holds_ready, index_job, open_items
 from vicinal.service.operations.place import FILES_OF_QUERIES, Place
-from vicinal.service.request_fields import ComparisonOptions
+from vicinal.service.request_fields import ComparisonOptions, refuse_gone
 
 logger = logging.getLogger(__name__)
 
@@ -33,24 +33,20 @@ logger = logging.getLogger(__name__)
 class ReindexRequest(NewVersion):
     """Request to make a gallery anew; without a source its own items are taken."""
 
-    activate: Literal["automatic", "manual"] = Field(
+    activate: Literal["automatic", "manual", "no_worse"] = Field(
         "automatic",
-        description="`automatic`: searches use the new version as soon as it is there, or when what is asked "
-        "in `activate_if` holds; `manual`: it is compared with the active one and waits.",
-    )
-    activate_if: ActivationConditions | None = Field(
-        None, description="What must hold of the comparison with the active version, at the bad end."
+        description="`automatic`: searches use the new version as soon as it is there; `manual`: it is "
+        "compared with the active one and waits; `no_worse`: it is compared, and used where it is "
+        "calibrated and neither FNIR nor hit rate is worse by more than chance.",
     )
     comparison: ComparisonOptions = Field(
         ComparisonOptions(), description="How the new version is compared with the active one."
     )
 
+    _say_what_is_gone = model_validator(mode="before")(refuse_gone)
+
     @model_validator(mode="after")
     def _options_are_of_use(self) -> ReindexRequest:
-        if self.activate_if is not None and self.activate == "manual":
-            raise ValueError(
-                "conditions decide by themselves: give activate_if or activate = manual, not both"
-            )
         for name in ("delete", "restore"):
             if getattr(self, name) and self.source is None:
                 raise ValueError(f"{name} is about a source: name it")
@@ -59,7 +55,7 @@ class ReindexRequest(NewVersion):
     @property
     def is_compared(self) -> bool:
         """Tell whether the new version waits for a comparison."""
-        return self.activate == "manual" or self.activate_if is not None
+        return self.activate != "automatic"
 
 
 @dataclass(frozen=True)
@@ -79,7 +75,7 @@ class Reindexed:
 def require(place: Place, request: ReindexRequest) -> None:
     """Refuse what cannot work before it waits in the queue."""
     gallery = place.gallery
-    if request.source is None or request.activate_if is not None:
+    if request.source is None or request.activate == "no_worse":
         Gallery.open(gallery.path)
     if request.source is not None:
         place.readable.check(request.source, also=FILES_OF_QUERIES, takes_hub=True)
@@ -112,11 +108,11 @@ def run(place: Place, request: ReindexRequest, progress: Progress) -> Reindexed:
     # The first version of a gallery has nothing to be compared with, and there may be no new one.
     if request.is_compared and result.is_new and gallery.active_version is not None:
         asked = ComparisonRequest(**request.comparison.model_dump(), versions=(result.version,))
-        made = compared(place, gallery, asked, progress, conditions=request.activate_if)
+        made = compared(place, gallery, asked, progress)
         told = made.in_short
-        if made.decision is not None:
-            told["decision"] = made.decision.model_dump(mode="json")
-            result = job.put_in_force(result.version) if made.decision.activate else result
+        if request.activate == "no_worse":
+            told["objection"] = objection(made.variants[-1])
+            result = job.put_in_force(result.version) if told["objection"] is None else result
     place.on_change(gallery.name)
     _prune(place)
     return Reindexed(result, None if source is None else source.look(place.readable.refusal), told)

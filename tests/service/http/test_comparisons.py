@@ -91,7 +91,7 @@ def test_a_version_is_compared_activated_and_rolled_back(
     comparison = client.get(f"{COMPARISONS}/{job['id']}").json()
     new = comparison["variants"][1]
     assert (comparison["id"], comparison["items"][str(version)]["both"]) == (job["id"], 60)
-    assert (new["left_out"], comparison["decision"]) == ({}, None)
+    assert new["left_out"] == {}
     assert client.post(f"{SHOES}/versions/{version}/activate").status_code == 200
     after = search(client, picture)
     assert (after["bundle"], after["threshold"]["calibration"]) == (new["bundle"], new["calibration"]["id"])
@@ -100,6 +100,16 @@ def test_a_version_is_compared_activated_and_rolled_back(
     back = search(client, picture)
     assert (back["bundle"], back["matches"]) == (before["bundle"], before["matches"])
     assert back["threshold"]["calibration"] == before["threshold"]["calibration"]
+
+
+@pytest.mark.slow
+def test_a_version_that_is_no_worse_is_activated_by_itself(client: TestClient, shoes: Gallery) -> None:
+    """With what changed while it was compared."""
+    job = finished(client, REINDEX, {"index": "SQ8", "activate": "no_worse"})
+    assert (job["state"], job["result"]["objection"], job["result"]["is_active"]) == ("succeeded", None, True)
+    assert (shoes.active_version, shoes.activation.calibrated_as) == (job["result"]["version"],) * 2
+    body = {"activate": "no_worse", "activate_if": {"needs_calibration": True}}
+    assert "may be no_worse" in client.post(REINDEX, json=body).json()["detail"]
 
 
 def searched(client: TestClient, **options: Any) -> tuple[str, str, float | None]:
