@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextvars import ContextVar
 from dataclasses import fields
 from pathlib import Path
@@ -31,13 +32,10 @@ OnConflict = Literal["error", "replace", "skip"]
 
 # Whether who asks is told no place of the server.
 hides_places: ContextVar[bool] = ContextVar("hides_places", default=False)
-_WEB = ("http://", "https://")
 # Of an item; empty where it is no address of the web, for who may not see all galleries or change nothing.
 ItemUri = Annotated[
     str,
-    PlainSerializer(
-        lambda uri: "" if hides_places.get() and not uri.startswith(_WEB) else uri, return_type=str
-    ),
+    PlainSerializer(lambda uri: "" if hides_places.get() and not re.match("https?://", uri) else uri),
 ]
 
 

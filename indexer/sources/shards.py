@@ -57,9 +57,7 @@ def shards_of(pattern: Path) -> list[Path]:
     first, last = int(found[1]), int(found[2])
     width, name = len(found[1]), pattern.name
     if last - first >= _MOST_SHARDS:
-        raise SourceError(
-            f"'{name}' stands for {last - first + 1:,} archives, at most {_MOST_SHARDS:,} are: name fewer"
-        )
+        raise SourceError(f"'{name}' stands for {last - first + 1:,} archives: name {_MOST_SHARDS:,} at most")
     return [
         pattern.with_name(f"{name[: found.start()]}{number:0{width}}{name[found.end() :]}")
         for number in range(first, last + 1)

@@ -229,10 +229,7 @@ def add(
     home: Home,
     json_output: JsonOption = False,
 ) -> None:
-    """Add images or embeddings while the gallery is searched; what is there stays without --replace.
-
-    Exit status: 1 where some could not be read, 0 where all were, 2 after an error.
-    """
+    """Add images or embeddings while the gallery is searched; what is there stays without --replace."""
     from vicinal.indexer.errors import ItemExistsError
 
     request = request.deciding(conflict_rule(replaces=replaces, skips=skips))

@@ -115,16 +115,11 @@ def main() -> None:
     except (typer.Abort, KeyboardInterrupt):
         _fail("stopped")
     except Exception as error:
-        reason = _reason(error)
-        if reason is None:
-            # By itself an interpreter ends with 1, which says that a command found something.
-            sys.excepthook(type(error), error, error.__traceback__)
-            sys.exit(_ERROR)
-        _fail(reason)
+        _fail(_reason(error))
 
 
-def _reason(error: Exception) -> str | None:
-    """Message of an error that was raised on purpose; None for any other."""
+def _reason(error: Exception) -> str:
+    """Message of an error that was raised on purpose; any other ends the process here."""
     from pydantic import ValidationError
 
     from vicinal.indexer.sources.items import is_utf8
@@ -141,7 +136,9 @@ def _reason(error: Exception) -> str | None:
         return in_commands(error)
     if isinstance(error, UnicodeEncodeError) and not is_utf8(error.object):
         return f"'{error.object}' is not UTF-8"
-    return None
+    # By itself an interpreter ends with 1, which says that a command found something.
+    sys.excepthook(type(error), error, error.__traceback__)
+    sys.exit(_ERROR)
 
 
 def _fail(reason: str) -> None:

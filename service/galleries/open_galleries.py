@@ -80,10 +80,7 @@ class GalleryState:
 
     name: str
     problem: Annotated[str | None, Field(description="Why not; null when it can.")] = None
-    lacks_engine: Annotated[
-        bool,
-        Field(description="Whether that lies with Milvus, for which no replica is taken out of service."),
-    ] = False
+    lacks_engine: Annotated[bool, Field(description="Whether that lies with Milvus alone.")] = False
     bundle: Annotated[
         str | None,
         Field(description="Fingerprint of the bundle that it is searched with; null when it cannot be."),

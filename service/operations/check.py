@@ -39,12 +39,8 @@ class NewQueries(QuerySource):
         StrictBool,
         CommandOption("Use the answers to kept searches (`vicinal review`) in place of queries."),
     ] = Field(False, description="Use what persons said of kept searches, in place of queries.")
-    absent: Annotated[
-        str | None,
-        CommandOption("Photos of what the gallery lacks, in place of queries: each of a thing of its own."),
-    ] = Field(
-        None,
-        description="Photos of what the gallery lacks, in place of queries: each of a thing of its own.",
+    absent: Annotated[str | None, CommandOption()] = Field(
+        None, description="Photos of what the gallery lacks, in place of queries: each of a thing of its own."
     )
 
     @model_validator(mode="before")

@@ -63,9 +63,7 @@ class NewVersion(ItemSource):
     )
     index: Annotated[
         str | None,
-        CommandOption(
-            "auto, Flat, SQ8, IVF1024,SQ8 and the like, or milvus; by default as it is, at first auto."
-        ),
+        CommandOption("auto (at first), Flat, SQ8, IVF1024,SQ8 and the like, or milvus."),
     ] = Field(
         None,
         description="Kind of the vector index; null for that of the searched version, at first `auto`: "

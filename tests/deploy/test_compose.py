@@ -90,7 +90,6 @@ def test_a_server_has_the_time_to_stop(compose: dict[str, Any]) -> None:
 
 def test_redis_asks_for_a_password_and_has_no_known_hole() -> None:
     redis = read("compose.yaml")["services"]["redis"]
-    image = read("helm/vicinal/values.yaml")["redis"]["image"]
-    version = re.fullmatch(r"redis:7\.4\.(\d+)-alpine", image)
-    assert (redis["image"], version is not None and int(version[1]) >= 6) == (image, True)
+    assert redis["image"] == read("helm/vicinal/values.yaml")["redis"]["image"]
+    assert int(redis["image"].removeprefix("redis:7.4.").removesuffix("-alpine")) >= 6
     assert 'requirepass "$$REDISCLI_AUTH"' in redis["command"][-1]

@@ -68,8 +68,7 @@ class _Model:
         n_bytes = sum(self.listing.files[one].n_bytes for one in names)
         if n_bytes > most:
             raise BundleError(
-                f"{self} has {n_bytes / 1e6:,.0f} MB in {', '.join(names)}, of which at most "
-                f"{most / 1e6:,.0f} are taken: ",
+                f"{self} has {n_bytes / 1e6:,.0f} MB in {names[0]}, at most {most / 1e6:,.0f} are taken: ",
                 advise("name a smaller file with {file}"),
             )
         paths = self.repository.fetch(self.listing, names)

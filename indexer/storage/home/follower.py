@@ -53,10 +53,6 @@ class Follower:
         """Delay of the folder behind the home, by when any process last read the log to its end."""
         return Lag(seconds=self._seconds_since(_LOOKED), number=self.ledger.applied())
 
-    def unanswered(self) -> float:
-        """Seconds for which a process that looks at the home has had no answer."""
-        return self._seconds_since(ASKED) or 0.0
-
     def _seconds_since(self, which: int) -> float | None:
         with suppress(OSError, ValueError):
             moment = self._looked.read_text()[which * _WIDTH :][:_WIDTH]

@@ -128,8 +128,8 @@ class Mirror(Follower):
         """Refuse a change at once, by HomeError, where a process that pulls has just found the home away, or
         waits for an answer.
         """
-        if (seconds := self.unanswered()) > _MOST_UNANSWERED_SECONDS:
-            raise HomeError(f"home '{self.home}' does not answer, for {seconds:,.0f} s so far")
+        if (self._seconds_since(ASKED) or 0.0) > _MOST_UNANSWERED_SECONDS:
+            raise HomeError(f"home '{self.home}' does not answer: another process still waits for it")
         try:
             age, problem = time.time() - self._away.stat().st_mtime, self._away.read_text(encoding="utf-8")
         except FileNotFoundError:

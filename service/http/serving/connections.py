@@ -50,13 +50,7 @@ def most_connections(asked: int, n_files: int) -> int:
     most = min(asked, max(n_files // 4, n_files - 2 * _RESERVE))
     if n_files < 0 or most == asked:
         return asked
-    logger.warning(
-        "at most %d connections at once in place of max_connections = %d: this process may open %d files "
-        "(raise `ulimit -n`, or LimitNOFILE of the unit)",
-        most,
-        asked,
-        n_files,
-    )
+    logger.warning("max_connections is %d: of files a process may open %d (`ulimit -n`)", most, n_files)
     return most
 
 
