@@ -54,11 +54,10 @@ class Follower:
         return Lag(seconds=self._seconds_since(_LOOKED), number=self.ledger.applied())
 
     def _seconds_since(self, which: int) -> float | None:
+        seconds = -1.0
         with suppress(OSError, ValueError):
-            moment = self._looked.read_text()[which * _WIDTH :][:_WIDTH]
-            seconds = time.monotonic() - float(moment)
-            return seconds if seconds >= 0 else None
-        return None
+            seconds = time.monotonic() - float(self._looked.read_text()[which * _WIDTH :][:_WIDTH])
+        return seconds if seconds >= 0 else None
 
     def catch_up(self) -> None:
         """Take all entries that are new."""

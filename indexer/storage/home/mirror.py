@@ -24,14 +24,8 @@ from typing import Any, ClassVar
 
 from vicinal.calibration.frozen import Frozen
 from vicinal.indexer.errors import HomeError, OvertakenError, StorageError
-from vicinal.indexer.storage.disk import (
-    files_below,
-    hold_file,
-    make_folder,
-    remove_half_made,
-    replace_file,
-    storing,
-)
+from vicinal.indexer.storage import disk
+from vicinal.indexer.storage.disk import files_below, hold_file, make_folder, replace_file, storing
 from vicinal.indexer.storage.home import places
 from vicinal.indexer.storage.home.follower import ASKED, MOST_TRIES, Follower
 from vicinal.indexer.storage.home.leases import Leases
@@ -341,7 +335,7 @@ class Mirror(Follower):
         self.log.collect()
         home = getattr(self.store, "path", self.folder)
         for folder in (self.folder, self.folder / "objects", home, *home.glob("*/")):
-            remove_half_made(folder)
+            disk.remove_half_made(folder)
 
     def _below(self, paths: Iterable[Path]) -> list[str]:
         """Files of the home at or below some paths."""

@@ -24,8 +24,7 @@ _SCHEMES = ("s3", "gs", "az")
 _TRIES, _CONNECT_SECONDS = 2, 2
 # Until an answer is whole, and until no more is tried: of what is large, and of what a change waits for,
 # which ends sooner than a home that was found away is asked again.
-_SECONDS = timedelta(seconds=30), timedelta(seconds=20)
-_BRIEF_SECONDS = timedelta(seconds=4), timedelta(seconds=4)
+_SECONDS, _BRIEF_SECONDS = (30, 20), (4, 4)
 _LARGE = ("objects/", "checkpoints/")
 _BLOCK = 2**20
 # What one call fetches: the time for an answer is that of all of it.
@@ -205,15 +204,16 @@ class BucketStore:
             raise HomeError(f"home '{address}' needs a package: {install_command('s3')}") from error
         self.address = address
         with self._asked():
+            made: Any = from_url
             options = {
                 "allow_http": os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://"),
                 "connect_timeout": timedelta(seconds=_CONNECT_SECONDS),
             }
             self._large, self._brief = (
-                from_url(
+                made(
                     address,
-                    client_options={**options, "timeout": answer},
-                    retry_config={"max_retries": _TRIES, "retry_timeout": give_up},
+                    client_options={**options, "timeout": timedelta(seconds=answer)},
+                    retry_config={"max_retries": _TRIES, "retry_timeout": timedelta(seconds=give_up)},
                 )
                 for answer, give_up in (_SECONDS, _BRIEF_SECONDS)
             )

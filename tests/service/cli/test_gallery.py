@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +12,9 @@ from typer.testing import CliRunner
 
 from tests.service.types import Fail, View
 from vicinal.indexer.gallery import Gallery
-from vicinal.models.bundle import ModelBundle
-from vicinal.service.cli import app, main
+from vicinal.service.cli import app
 
-
-@pytest.fixture(autouse=True)
-def environment(monkeypatch: pytest.MonkeyPatch, data_dir: Path, tiny_bundle: ModelBundle) -> None:
-    monkeypatch.setenv("VICINAL_BUNDLE", str(tiny_bundle.path))
-    monkeypatch.setenv("VICINAL_DATA_DIR", str(data_dir))
-    monkeypatch.setenv("COLUMNS", "200")
+pytestmark = pytest.mark.usefixtures("cli_environment", "data_dir")
 
 
 def run(*arguments: object, status: int = 0) -> str:
@@ -31,15 +24,8 @@ def run(*arguments: object, status: int = 0) -> str:
 
 
 @pytest.fixture
-def fail(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    def call(*arguments: object) -> str:
-        monkeypatch.setattr(sys, "argv", ["vicinal", "gallery", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stopped:
-            main()
-        assert stopped.value.code == 2
-        return capsys.readouterr().err.strip().splitlines()[-1]
-
-    return call
+def fail(fail: Fail) -> Fail:
+    return partial(fail, "gallery")
 
 
 @pytest.fixture
@@ -115,9 +101,7 @@ def test_an_error_is_one_line(fail: Fail, arguments: tuple[str, ...], reason: st
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "../escape", "a/b", "/tmp/one", "Shoes"])
-def test_a_name_that_is_a_path_is_refused_and_deletes_nothing(
-    fail: Callable[..., str], data_dir: Path, name: str
-) -> None:
+def test_a_name_that_is_a_path_is_refused_and_deletes_nothing(fail: Fail, data_dir: Path, name: str) -> None:
     before = sorted(data_dir.rglob("*"))
     assert f"'{name}' is no gallery name" in fail("delete", name, "--yes")
     assert sorted(data_dir.rglob("*")) == before
