@@ -121,7 +121,7 @@ def _correlation(first: Bytes, second: Bytes) -> FloatArray:
 
 def _centered(rows: FloatArray) -> FloatArray:
     # Color by color: otherwise two plain pictures of one tint would correlate.
-    colors = rows.reshape(len(rows), -1, 3)
+    colors = rows.reshape(len(rows), rows.shape[1] // 3, 3)
     return (colors - colors.mean(axis=1, keepdims=True)).reshape(rows.shape)
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from vicinal.indexer.duplicates.signatures import SIGNATURE_SIDE
-from vicinal.indexer.hygiene import Hygiene, examine
+from vicinal.indexer.hygiene import Hygiene, are_near_equal, examine
 
 Encoded = bytes
 
@@ -57,6 +57,11 @@ def test_resaved_jpeg_is_a_near_duplicate(quality: int) -> None:
     found = _examine(files)
     assert (found.n_exact_duplicates, found.n_near_duplicates) == (0, 1)
     assert found.near_duplicates == [("item 0", "item 2")]
+
+
+def test_no_pairs_are_no_near_duplicates() -> None:
+    none = np.empty((0, 768), np.uint8)
+    assert are_near_equal(np.empty(0, np.float32), none, none).tolist() == []
 
 
 def test_duplicates_of_another_label_conflict() -> None:
