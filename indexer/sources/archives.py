@@ -76,22 +76,14 @@ class TarMember(FileElsewhere):
 
     def _place(self) -> tuple[int, int]:
         try:
-            return places_in(self.container, self.container.stat().st_mtime_ns).by_name[self.name]
+            return places_in(self.container, self.container.stat().st_mtime_ns)[0][self.name]
         except KeyError as error:
             raise DownloadError(f"'{self.container.name}' holds no '{self.name}'") from error
 
 
-class Places(NamedTuple):
-    """Offsets and sizes of an archive's files, names that are there twice, and where it breaks off."""
-
-    by_name: dict[str, tuple[int, int]]
-    twice: set[str]
-    damage: str | None = None
-
-
 @lru_cache(maxsize=_OPEN_LISTS)
-def places_in(archive: Path, _written_ns: int) -> Places:
-    """Places of an archive's files, of a name that stands there twice of the later one."""
+def places_in(archive: Path, _written_ns: int) -> tuple[dict[str, tuple[int, int]], set[str], str | None]:
+    """Offsets and sizes of an archive's files, names that are there twice, and where it breaks off."""
     places: dict[str, tuple[int, int]] = {}
     twice: set[str] = set()
     try:
@@ -115,5 +107,5 @@ def places_in(archive: Path, _written_ns: int) -> Places:
         last, (offset, size) = list(places.items())[-1]
         if offset + size > archive.stat().st_size:
             del places[last]
-        return Places(places, twice, f"{error}, after {len(places):,} files")
-    return Places(places, twice)
+        return places, twice, f"{error}, after {len(places):,} files"
+    return places, twice, None

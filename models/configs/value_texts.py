@@ -53,7 +53,7 @@ def label_in_one_form(label: str) -> str:
 
 
 def look_of(label: str) -> str:
-    """One text for labels that look the same: without signs that one cannot see, and in Latin letters."""
+    """Text that labels which look the same share: in Latin letters, without signs that one cannot see."""
     forms = (
         one if unicodedata.decomposition(one).startswith(_OWN_LOOK) else unicodedata.normalize("NFKD", one)
         for one in _INVISIBLE.sub("", label)

@@ -223,12 +223,12 @@ class LabelSession:
             questions = self.questions(answers)
             if not questions:
                 raise RequestError("all pairs were asked about: finish the session")
-            answers.append(_Answered(pair=int(self._places[questions[0].pair]), same=same))
+            answers.append(_Answered(pair=int(self._held[1][questions[0].pair]), same=same))
 
     def undo(self) -> None:
         """Forget the last answer; its question comes again."""
         with self._changing() as answers:
-            there = np.flatnonzero(np.isin([one.pair for one in answers], self._places))
+            there = np.flatnonzero(np.isin([one.pair for one in answers], self._held[1]))
             if not len(there):
                 raise RequestError("there is no answer to take back")
             del answers[there[-1]]
@@ -346,7 +346,7 @@ class LabelSession:
     def _counted(self, answers: list[_Answered] | None = None) -> list[_Answered]:
         """Answers, all when None, about photos that are there, each with the place of its pair in `pairs`."""
         so_far = self.answers() if answers is None else answers
-        place_of = {int(pair): place for place, pair in enumerate(self._places)}
+        place_of = {int(pair): place for place, pair in enumerate(self._held[1])}
         return [_Answered(pair=place_of[one.pair], same=one.same) for one in so_far if one.pair in place_of]
 
     @property
@@ -354,13 +354,9 @@ class LabelSession:
         """The pairs that questions are drawn from: of items that are there."""
         return self._held[0]
 
-    @property
-    def _places(self) -> Ints:
-        """Places of the `pairs` among all that were drawn, by which answers are kept."""
-        return self._held[1]
-
     @cached_property
     def _held(self) -> tuple[ScoredPairs, Ints]:
+        """The `pairs`, and their places among all that were drawn, by which answers are kept."""
         path = self.path / "pairs.npz"
         try:
             drawn = ScoredPairs.from_bytes(read_bound(path, self.head.pairs_sha256))
