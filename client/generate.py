@@ -79,6 +79,7 @@ MODELS = {
     "SearchQuestionBody": "SearchQuestion",
     "SearchQuestionsBody": "SearchQuestions",
     "SentItem": "SentItem",
+    "SetAsideBody": "SetAside",
     "SetAsideItemBody": "SetAsideItem",
     "SetAsideListBody": "SetAsideList",
     "Standing": "Standing",
@@ -96,6 +97,7 @@ BASES = {
     "GivenAnswer": "SearchAnswer",
     "Job": "Ending",
     "RefusedItem": "SentItem",
+    "SetAside": "Deletion",
 }
 # Members of large records, and what is said for people.
 UNTYPED = {

@@ -91,6 +91,8 @@ class Change:
     outcomes: tuple[Outcome, ...] = ()  # Of each row, where rows were to be added
     n_patched: int = 0  # With another label or other metadata
     n_removed: int = 0
+    n_carried: int = 0  # Labels and values of metadata that items got of copies which went
+    conflicts: tuple[str, ...] = ()  # Where these have others, a sentence each
 
 
 @dataclass(frozen=True)
@@ -160,7 +162,7 @@ def remove_items(
     """
     with reader.gallery.writing(patience=_PATIENCE):
         activation, view = reader.active()
-        sequences = np.unique(view.sequences(_found(reader, view, item_ids)))
+        sequences = np.unique(view.sequences(found_positions(reader, view, item_ids)))
         if not len(sequences):
             return Change(view.revision)
         gallery = reader.gallery
@@ -181,7 +183,7 @@ def patch_items(reader: GalleryReader, patches: Mapping[str, Patch]) -> Change:
     """Change label and metadata of items: of all of them, or of none when one is not there."""
     with reader.gallery.writing(patience=_PATIENCE):
         activation, view = reader.active()
-        sequences = np.sort(view.sequences(_found(reader, view, list(patches))))
+        sequences = np.sort(view.sequences(found_positions(reader, view, list(patches))))
         if not len(sequences):
             return Change(view.revision)
         rows = reader.gallery.table.rows(view.revision, sequences)
@@ -219,7 +221,8 @@ def _commit(
     return revision
 
 
-def _found(reader: GalleryReader, view: GalleryView, item_ids: Sequence[str]) -> Ints:
+def found_positions(reader: GalleryReader, view: GalleryView, item_ids: Sequence[str]) -> Ints:
+    """Positions of items; ItemNotFoundError where one is not there."""
     positions = view.positions(item_ids)
     if (positions < 0).any():
         raise ItemNotFoundError(reader.gallery.name, item_ids[int(np.argmax(positions < 0))])

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,15 @@ import pyarrow as pa
 
 from vicinal.indexer.errors import GalleryError, ItemExistsError, NoImageError, NotSetAsideError
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.jobs.changes import Change, add_items, digests_of, remove_items
+from vicinal.indexer.jobs.changes import (
+    Change,
+    Patch,
+    add_items,
+    digests_of,
+    found_positions,
+    patch_items,
+    remove_items,
+)
 from vicinal.indexer.jobs.compaction import compact
 from vicinal.indexer.jobs.preparation import no_rows, with_columns
 from vicinal.indexer.reader import GalleryReader
@@ -37,7 +45,7 @@ from vicinal.indexer.storage.files import (
 from vicinal.indexer.views.snapshot import served_metadata
 from vicinal.models.configs.sealed_json import BrokenSealError
 
-_FOLDER = "set-aside"
+_FOLDER, _METADATA = "set-aside", "metadata."
 _REMEDY = "bring it back from a backup, or remove it, and index the item's source with restore"
 
 
@@ -55,11 +63,48 @@ class SetAside:
     bundle: str
     content_sha256: str
     row_sha256: str
+    instead: str | None = None  # The item that it is a copy of, and that stays for it
+    carried: dict[str, Any] = field(
+        default_factory=dict
+    )  # What that one got of it: `label`, `metadata.<key>`
 
 
-def set_aside(reader: GalleryReader, item_ids: Sequence[str], *, reason: str, by: str) -> Change:
-    """Set all of some items aside or, when one is not there, none."""
-    return remove_items(reader, item_ids, keep=partial(_keep, reader, reason, by))
+def set_aside(
+    reader: GalleryReader,
+    item_ids: Sequence[str],
+    *,
+    reason: str,
+    by: str,
+    instead: Mapping[str, str] | None = None,
+) -> Change:
+    """Set all of some items aside or, when one is not there, none.
+
+    Items that others stay for, by id, are set aside too, and give those the labels and metadata they lack.
+    """
+    instead = instead or {}
+    values = _values(reader, [*item_ids, *instead, *instead.values()])
+    carried: dict[str, dict[str, Any]] = {one: {} for one in instead}
+    conflicts = []
+    for one, stays in instead.items():
+        for key, value in values[one].items():
+            if key not in values[stays]:
+                values[stays][key] = carried[one][key] = value
+            elif values[stays][key] != value:
+                conflicts.append(f"'{stays}' keeps its {key}, '{one}' has another")
+    patch_items(reader, {one: _patch(values[one]) for one in instead.values()})
+    copies = {one: {"instead": instead[one], "carried": carried[one]} for one in instead}
+    keep = partial(_keep, reader, {"reason": reason, "by": by}, copies)
+    change = remove_items(reader, [*item_ids, *instead], keep=keep)
+    return replace(change, n_carried=sum(map(len, carried.values())), conflicts=tuple(conflicts))
+
+
+def stand_ins(path: Path) -> dict[str, str]:
+    """Items of the gallery in a folder that stay for copies which are set aside, by the copies' ids."""
+    found = {one.id: one.instead for one in map(_read, (path / _FOLDER).glob("*.json")) if one.instead}
+    # Where one of these went too, that which stays for it; each step doubles how many are gone through.
+    for _ in range(8):
+        found = {one: found.get(stays, stays) for one, stays in found.items()}
+    return found
 
 
 def listed_aside(reader: GalleryReader) -> list[SetAside]:
@@ -104,6 +149,10 @@ def bring_back(reader: GalleryReader, item_id: str) -> Change:
     gallery.removals.forget([(item_id, bytes.fromhex(one.content_sha256))])
     for suffix in (".json", ".arrow"):
         remove_file((_folder(gallery) / _key(one)).with_suffix(suffix))
+    if one.carried and one.instead and reader.view().positions([one.instead])[0] >= 0:
+        now = _values(reader, [one.instead])[one.instead]
+        given = {key: None for key, value in one.carried.items() if now.get(key) == value}
+        patch_items(reader, {one.instead: _patch(now | given)})
     return change
 
 
@@ -117,7 +166,27 @@ def without_set_aside(reader: GalleryReader) -> bool:
     return compact(reader) is not None
 
 
-def _keep(reader: GalleryReader, reason: str, by: str, rows: pa.Table) -> None:
+def _values(reader: GalleryReader, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Labels and metadata of items, by id and key."""
+    view = reader.view()
+    items = view.items(found_positions(reader, view, ids))
+    return {
+        one["id"]: {
+            **({} if one["label"] is None else {"label": one["label"]}),
+            **{f"{_METADATA}{key}": value for key, value in one["metadata"].items() if value is not None},
+        }
+        for one in items
+    }
+
+
+def _patch(values: Mapping[str, Any]) -> Patch:
+    metadata = {key.removeprefix(_METADATA): value for key, value in values.items() if key != "label"}
+    return Patch(values.get("label"), metadata)
+
+
+def _keep(
+    reader: GalleryReader, said: Mapping[str, str], copies: Mapping[str, Mapping[str, Any]], rows: pa.Table
+) -> None:
     gallery, manifest = reader.gallery, reader.view().snapshot.manifest
     rows = rows.select([name for name in no_rows(manifest.dim).schema.names if name in rows.schema.names])
     rows = with_columns(rows, metadata=rows["metadata"].cast(pa.string())).replace_schema_metadata(None)
@@ -127,10 +196,9 @@ def _keep(reader: GalleryReader, reason: str, by: str, rows: pa.Table) -> None:
         named = row.select(["id", "label", "uri", "metadata", "content_sha256"]).to_pylist()[0]
         content = named.pop("content_sha256").hex()
         one = SetAside(
-            **{**named, "metadata": served_metadata(named["metadata"])},
+            **{**named, "metadata": served_metadata(named["metadata"]), **said},
+            **copies.get(named["id"], {}),
             content_sha256=content,
-            reason=reason,
-            by=by,
             at=datetime.now(UTC),
             bundle=manifest.bundle,
             row_sha256="",

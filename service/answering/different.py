@@ -18,6 +18,7 @@ from vicinal.calibration.arrays import FloatArray, Ints, Mask
 from vicinal.indexer.errors import StorageError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.changes import digests_of
+from vicinal.indexer.jobs.set_aside import stand_ins
 from vicinal.indexer.storage.files import file_identity
 from vicinal.indexer.views.view import GalleryView
 from vicinal.service.answering.store import AnswerKind, DifferentPair, KeptSearch, SearchStore
@@ -127,17 +128,19 @@ class CalledDifferent:
         return known[1].get(bundle)
 
     def _positions(self, pairs: Sequence[DifferentPair], view: GalleryView) -> dict[tuple[int, str], int]:
-        """Position of the item of each pair, by what its id is now; -1 where its picture has gone."""
-        asked = sorted({one.item_id for one in pairs})
-        held = digests_of(self._gallery, view, asked) if any(one.content for one in pairs) else {}
-        gone = {one.content for one in pairs if one.content and held.get(one.item_id) != one.content}
-        moved = self._ids_of(gone, view) if gone else {}
-        names = {
-            (one.answer, one.item_id): moved[one.content]
-            if one.content and held.get(one.item_id) != one.content
-            else one.item_id
-            for one in pairs
-        }
+        """Position of the item of each pair, by what its id is now, or of the one that stays for it; -1 where
+        its picture has gone.
+        """
+        named = [(one.item_id, one.content) for one in pairs]
+        held = digests_of(self._gallery, view, sorted({item for item, _ in named}))
+        names = {(one.answer, one.item_id): one.item_id for one in pairs}
+        stays = stand_ins(self._gallery.path)
+        there = [item in held and content in (None, held[item]) for item, content in named]
+        gone = [one for one, is_there in zip(pairs, there, strict=True) if not is_there]
+        contents = {one.content for one in gone if one.content}
+        moved = self._ids_of(contents, view) if contents else {}
+        for one in gone:
+            names[one.answer, one.item_id] = stays.get(one.item_id) or moved.get(one.content or b"", "")
         ids = sorted({*names.values()})
         positions = dict(zip(ids, view.positions(ids).tolist(), strict=True))
         return {pair: positions[name] for pair, name in names.items()}

@@ -16,6 +16,7 @@ import numpy as np
 from vicinal.calibration import CalibrationError
 from vicinal.calibration.advice import advise
 from vicinal.calibration.arrays import FloatArray
+from vicinal.indexer.jobs.set_aside import stand_ins
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.service.answering.asking import differ, said_twice, settle
 from vicinal.service.answering.store import KeptSearch, SearchAnswer, SearchStore, standing
@@ -73,6 +74,8 @@ def drawn_searches(store: SearchStore, snapshot: Snapshot, pipeline: str) -> Dra
     bundle, items = snapshot.manifest.bundle, SearchedItems(searches.values(), snapshot)
     labels = dict(zip(snapshot.item_table["id"].to_pylist(), snapshot.labels, strict=True))
     n_of, named = Counter(labels.values()), {(one.search, one.label) for one in all_answers}
+    # What was said of a copy that is set aside holds for the item that stays for it.
+    labels |= {one: labels.get(stays) for one, stays in stand_ins(store.gallery).items() if one not in labels}
     drawn = [one for one in searches.values() if one.drawn_at is not None and one.id in answers]
     usable = [one for one in drawn if one.bundle == bundle]
     told = list[tuple[KeptSearch, object]]()

@@ -15,7 +15,10 @@ from vicinal.service.errors import RequestError
 from vicinal.service.operations import duplicates as operation
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from vicinal.service.duplicates.record import DuplicateItem, DuplicateRecord
+    from vicinal.service.operations.place import Place
 
 _SHOWN_GROUPS = 20
 _SHOWN_COPIES = 10
@@ -29,6 +32,10 @@ def duplicates(
     ] = None,
     paths: Annotated[
         bool, typer.Option("--paths", help="Write paths of files to it in place of ids.")
+    ] = False,
+    aside: Annotated[
+        bool,
+        typer.Option("--set-aside", help="Set aside what could go; what stays gets the labels it lacks."),
     ] = False,
     *,
     home: DataHome,
@@ -50,8 +57,20 @@ def duplicates(
         print_json(found)
     else:
         _print(found)
+    if aside and found.removable:
+        _set_aside(place, found, to=errors if json_output else console)
     if delete_list is not None:
         say(f"What could go: {delete_list}", to=errors if json_output else console)
+
+
+def _set_aside(place: Place, found: DuplicateRecord, *, to: Console) -> None:
+    from vicinal.indexer.jobs.set_aside import set_aside
+    from vicinal.service.operations.answer import user_name
+
+    instead = {one.id: group.kept.id for group in found.groups for one in group.copies}
+    done = set_aside(place.reader, [], reason="a double", by=user_name(), instead=instead)
+    back = f"vicinal gallery set-aside {found.gallery} ID --back"
+    say(f"Set {done.n_removed:,} aside; to bring one back: {back}", *done.conflicts[:_SHOWN_COPIES], to=to)
 
 
 def _print(found: DuplicateRecord) -> None:
@@ -78,7 +97,7 @@ def _print(found: DuplicateRecord) -> None:
     if len(found.groups) > _SHOWN_GROUPS:
         more = number_of(len(found.groups) - _SHOWN_GROUPS, "more group")
         say(f"and {more}: --json shows them")
-    say(f"Nothing was deleted: --delete-list FILE writes what could go; {found.rule}")
+    say(f"Nothing was deleted: see --delete-list FILE and --set-aside; {found.rule}")
 
 
 def _cells(one: DuplicateItem) -> tuple[str, ...]:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from functools import cache
+from hashlib import sha256
 
 import numpy as np
 import pyarrow as pa
@@ -13,12 +16,15 @@ from vicinal.calibration.arrays import FloatArray, Ints
 from vicinal.indexer.duplicates.candidates import CutIndex, unordered
 from vicinal.indexer.duplicates.comparison import ComparedPairs, Images, compare
 from vicinal.indexer.duplicates.made_copies import CHANGES, make_copy
+from vicinal.indexer.errors import OriginalNotFoundError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.preparation import make_signature, make_thumbnail
+from vicinal.indexer.originals import read_original
 from vicinal.indexer.storage.files import remove_file
 from vicinal.indexer.storage.item_table import as_matrix
 from vicinal.indexer.views.view import GalleryView
-from vicinal.models.decoding import decode_image
+from vicinal.models.decoding import DecodeLimits, decode_image
+from vicinal.models.errors import ImageError
 from vicinal.models.progress import OnProgress, no_progress
 from vicinal.service.answering.different import CalledDifferent
 from vicinal.service.duplicates.groups import make_groups
@@ -36,6 +42,8 @@ _N_MADE_OF = 150
 _N_NEIGHBORS = 4
 # Pairs that hang together at this score are all compared with each other.
 _SURE = 0.5
+# Pictures of the same pixels score as much.
+_ALIKE = 0.98
 # Records that are kept of a gallery.
 _MOST_KEPT = 10
 
@@ -89,8 +97,9 @@ def find_duplicates(
         )
     elif options.near and len(twins) > 1:
         threshold, found, sizes = _near(gallery, view, items, twins, options, on_progress, on_plan)
-        sentence = threshold_sentence(threshold)
-    groups, notes = make_groups(items, twins, found, sizes)
+        sentence = threshold_sentence(threshold, n_certain=0 if found is None else len(found.pairs))
+    unchanged = "same pixels" if threshold is not None and threshold.value is None else "recompressed"
+    groups, notes = make_groups(items, twins, found, sizes, unchanged)
     copies = [one for group in groups for one in group.copies]
     n_exact = sum(one.kinds == ("exact",) for one in copies)
     return DuplicateRecord(
@@ -126,8 +135,10 @@ def _near(
     options: DuplicateOptions,
     on_progress: OnProgress,
     on_plan: Callable[[str], None],
-) -> tuple[CopyThreshold, ComparedPairs | None, Ints]:
-    """The threshold, the pairs of files that reach it, and the sizes of the thumbnails."""
+) -> tuple[CopyThreshold, ComparedPairs, Ints]:
+    """The threshold, the pairs of files that reach it or, without one, have the same pixels, and the sizes of
+    the thumbnails.
+    """
     n = len(twins)
     sequences = items["sequence"].to_numpy()
     of_files = sequences[[rows[0] for rows in twins]]
@@ -151,8 +162,28 @@ def _near(
     compared = _without(_closed(pictures, compared), different)
     threshold = choose_threshold(made, compared.scores, options.precision)
     if threshold.value is None:
-        return threshold, None, pictures.sizes
+        return threshold, _of_same_pixels(gallery, view, items, twins, compared), pictures.sizes
     return threshold, compared[np.flatnonzero(compared.scores >= threshold.value)], pictures.sizes
+
+
+def _of_same_pixels(
+    gallery: Gallery, view: GalleryView, items: pa.Table, twins: list[list[int]], compared: ComparedPairs
+) -> ComparedPairs:
+    """The pairs whose files are at hand and decode to the same pixels, which is certain."""
+
+    @cache
+    def pixels(place: int) -> bytes | None:
+        with suppress(OriginalNotFoundError, ImageError):
+            item_id, limits = items["id"][twins[place][0]].as_py(), DecodeLimits()
+            original = read_original(gallery, view, item_id, most=limits.max_bytes)
+            image = decode_image(original, limits=limits)
+            return sha256(f"{image.size}".encode() + image.tobytes()).digest()
+        return None
+
+    alike = np.flatnonzero(compared.scores >= _ALIKE).tolist()
+    pairs = ((one, *compared.pairs[one].tolist()) for one in alike)
+    kept = [one for one, first, second in pairs if pixels(first) and pixels(first) == pixels(second)]
+    return compared[np.array(kept, np.int64)]
 
 
 def _plan(n_pairs: int, n_pictures: int, seconds: float) -> str:

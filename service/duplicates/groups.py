@@ -43,8 +43,11 @@ def make_groups(
     twins: Sequence[Sequence[int]],
     found: ComparedPairs | None,
     thumbnails: Ints | None,
+    unchanged: str = "recompressed",
 ) -> tuple[tuple[DuplicateGroup, ...], tuple[str, ...]]:
-    """Groups of copies, largest and most certain first, and what is to be said; thumbnails are (f, 2)."""
+    """Groups of copies, largest and most certain first, and what is to be said; thumbnails are (f, 2), and
+    `unchanged` is what copies of other bytes are that show no other change.
+    """
     partners = set() if found is None else set(found.pairs.ravel().tolist())
     places = sorted(partners | {place for place, rows in enumerate(twins) if len(rows) > 1})
     shown = {row: _item(items, row, place, thumbnails) for place in places for row in twins[place]}
@@ -63,7 +66,7 @@ def make_groups(
         copies = [shown[row].model_copy(update={"kinds": ("exact",), "score": 1.0}) for row in same]
         for copy in sorted(near.get(place, ()), key=lambda one: -one.score):
             for row in best[copy.position]:
-                kinds = kinds_of(copy, _pixels(shown[kept]), _pixels(shown[row]))
+                kinds = kinds_of(copy, _pixels(shown[kept]), _pixels(shown[row])) or (unchanged,)
                 found_so = {"kinds": kinds, "score": round(copy.score, 4)}
                 copies.append(shown[row].model_copy(update=found_so))
         if copies and place not in copied:
@@ -106,7 +109,7 @@ def group_copies(found: ComparedPairs, order: Sequence[int]) -> dict[int, list[C
 
 
 def kinds_of(copy: Copy, kept_pixels: int, copy_pixels: int) -> tuple[str, ...]:
-    """Kinds of change to a copy that is not exact, as far as can be told."""
+    """Kinds of change to a copy that is not exact, as far as can be told; none without any."""
     turns, is_mirrored = ORIENTATIONS[copy.orientation]
     kinds = ["cropped"] if copy.area < _WHOLE else []
     kinds += ["mirrored"] if is_mirrored else []
@@ -114,7 +117,7 @@ def kinds_of(copy: Copy, kept_pixels: int, copy_pixels: int) -> tuple[str, ...]:
     kinds += [f"rotated by {360 - 90 * turns}°"] if turns else []
     if copy_pixels < _SAME_SIZE**2 * copy.area * kept_pixels:
         kinds.append("resized")
-    return tuple(kinds) or ("recompressed",)
+    return tuple(kinds)
 
 
 def _pixels(item: DuplicateItem) -> int:

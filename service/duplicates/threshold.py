@@ -53,12 +53,13 @@ def choose_threshold(made: FloatArray, pairs: FloatArray, precision: float) -> C
     )
 
 
-def threshold_sentence(found: CopyThreshold) -> str:
-    """Sentence on what a threshold rests on."""
+def threshold_sentence(found: CopyThreshold, *, n_certain: int = 0) -> str:
+    """Sentence on what a threshold rests on; without one, `n_certain` pairs have the same pixels."""
     if found.value is None:
         best = int(100 * found.best_precision) / 100
         reason = (
-            f"Changed copies were left out: no threshold has a precision of {percent(found.asked_precision)}"
+            f"Changed copies were left out{' but for those of the same pixels' if n_certain else ''}: no "
+            f"threshold has a precision of {percent(found.asked_precision)}"
         )
         if best < 0.5:
             return f"{reason}, nor even of 50 %; no photos stand out as copies of each other"

@@ -48,7 +48,7 @@ CASES: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("patch_item", ("shop", "a/b"), {"label": None, "metadata": {"price": None}}),
     ("delete_item", ("shop", "a/b"), {}),
     ("delete_items", ("shop", ["a", "b"]), {}),
-    ("set_items_aside", ("shop", ["a", "b"], "two things"), {}),
+    ("set_items_aside", ("shop", ["a", "b"], "two things"), {"instead": {"a": "c"}}),
     ("bring_item_back", ("shop", "a/b"), {}),
     ("list_items_aside", ("shop",), {}),
     ("get_thumbnail_aside", ("shop", "a/b"), {}),

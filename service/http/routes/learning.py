@@ -49,6 +49,19 @@ class SettingAside(RequestFields):
 
     ids: list[str] = Field(min_length=1, max_length=1000, description="Ids of items that are there.")
     reason: str = Field(min_length=1, max_length=1000, description="Why, in words for others.")
+    instead: dict[str, str] = Field(
+        default_factory=dict,
+        max_length=1000,
+        description="Of copies, the item that stays for each, by id: it gets the labels and metadata that it "
+        "lacks, and what was said of the copy of searches holds for it.",
+    )
+
+
+class SetAsideBody(DeletionBody):
+    """Outcome of setting items aside."""
+
+    carried: int = Field(description="Labels and values of the metadata that other items got.")
+    conflicts: tuple[str, ...] = Field(description="Where these have others, which stay: a sentence each.")
 
 
 class SetAsideItemBody(Body):
@@ -123,15 +136,21 @@ def list_items_aside(gallery: str, state: StateDependency) -> SetAsideListBody:
 @items_router.post("/set-aside")
 def set_items_aside(
     gallery: str, body: SettingAside, request: Request, state: StateDependency
-) -> DeletionBody:
+) -> SetAsideBody:
     """Let nothing find some items any more, until they are brought back: all of them, or none."""
-    note_items(request, body.ids)
+    note_items(request, [*body.ids, *body.instead.values()])
     grant = call_of(request.scope).grant
     reader = state.galleries.reader(gallery)
     by = NOBODY if grant is None else grant.name
-    change = set_aside(reader, body.ids, reason=body.reason, by=by)
+    change = set_aside(reader, body.ids, reason=body.reason, by=by, instead=body.instead)
     state.galleries.changed(gallery)
-    return DeletionBody(removed=change.n_removed, n_items=_n_items(state, gallery), revision=change.revision)
+    return SetAsideBody(
+        removed=change.n_removed,
+        n_items=_n_items(state, gallery),
+        revision=change.revision,
+        carried=change.n_carried,
+        conflicts=change.conflicts,
+    )
 
 
 @items_router.delete("/set-aside")

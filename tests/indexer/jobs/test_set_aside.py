@@ -10,13 +10,20 @@ import pyarrow as pa
 import pytest
 
 from vicinal.calibration.arrays import FloatArray
-from vicinal.indexer.errors import ItemExistsError
+from vicinal.indexer.errors import ItemExistsError, ItemNotFoundError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs import changes
 from vicinal.indexer.jobs import set_aside as module
 from vicinal.indexer.jobs.changes import Patch, add_items, patch_items
 from vicinal.indexer.jobs.compaction import compact
-from vicinal.indexer.jobs.set_aside import bring_back, find_aside, listed_aside, set_aside, thumbnail_aside
+from vicinal.indexer.jobs.set_aside import (
+    bring_back,
+    find_aside,
+    listed_aside,
+    set_aside,
+    stand_ins,
+    thumbnail_aside,
+)
 from vicinal.indexer.reader import GalleryReader
 
 BUNDLE = "0123456789abcdef"
@@ -54,6 +61,50 @@ def test_an_item_set_aside_is_found_by_nothing_and_comes_back_as_it_was(
     assert view.vectors(view.positions(["7"])).tolist() == unit(40)[7:8].tolist()
     assert listed_aside(reader) == []
     assert not list((reader.gallery.path / "set-aside").iterdir())
+
+
+def items_of(reader: GalleryReader, *ids: str) -> list[dict[str, object]]:
+    return reader.view().items(reader.view().positions(ids))
+
+
+def test_what_stays_gets_what_it_lacks_and_gives_it_back(reader: GalleryReader) -> None:
+    price: dict[str, object] = {"price": None}
+    patch_items(
+        reader,
+        {
+            "1": Patch(None, {"color": "green", "n": 3} | price),
+            "2": Patch("boot", {"note": {"by": "eve"}, "n": 3}),
+        },
+    )
+    before = items_of(reader, "1", "2", "3")
+    change = set_aside(reader, ["2", "3"], **WHY, instead={"2": "1", "3": "1"})
+    assert [one.split(" keeps its ")[1] for one in change.conflicts] == [
+        "metadata.color, '2' has another",
+        "label, '3' has another",
+        "metadata.color, '3' has another",
+        "metadata.price, '3' has another",
+    ]
+    assert (change.n_removed, change.n_carried) == (2, 3)
+    (stays,) = items_of(reader, "1")
+    assert (stays["label"], stays["metadata"]) == (
+        "boot",
+        {"color": "green", "price": 2, "note": {"by": "eve"}, "n": 3},
+    )
+    for one in ("3", "2"):
+        bring_back(reader, one)
+    assert items_of(reader, "1", "2", "3") == before
+
+
+def test_where_no_item_could_stay_for_another_nothing_is_done(reader: GalleryReader) -> None:
+    with pytest.raises(ItemNotFoundError, match="gone"):
+        set_aside(reader, ["2"], **WHY, instead={"2": "gone"})
+    with pytest.raises(ItemNotFoundError, match="gone"):
+        set_aside(reader, ["gone"], **WHY, instead={"gone": "2"})
+    assert len(ids_of(reader)) == 40
+    set_aside(reader, ["2", "3"], **WHY, instead={"2": "3", "3": "4"})
+    assert stand_ins(reader.gallery.path) == {"2": "4", "3": "4"}
+    set_aside(reader, ["4"], **WHY)
+    bring_back(reader, "2")
 
 
 def test_it_stays_aside_until_its_id_is_free_and_its_bundle_is_searched_with(

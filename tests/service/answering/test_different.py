@@ -15,6 +15,7 @@ from PIL import Image
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.changes import add_items, digests_of, remove_items
 from vicinal.indexer.jobs.preparation import with_columns
+from vicinal.indexer.jobs.set_aside import bring_back, set_aside
 from vicinal.indexer.reader import GalleryReader
 from vicinal.models.embedder import Embedder
 from vicinal.service.answering.different import CalledDifferent, called_different
@@ -64,6 +65,24 @@ def wrong(store: SearchStore, matcher: Matcher, search: KeptSearch, item: str, b
 
 def scores(answer: Answer) -> dict[str, float]:
     return {one.id: one.score for one in (*answer.matches, *answer.candidates)}
+
+
+def test_what_was_said_of_a_copy_holds_for_the_item_that_stays_for_it(
+    store: SearchStore, matcher: Matcher, gallery: Gallery, view: View
+) -> None:
+    image = view(0, 8)
+    search = keep(store, matcher, image)
+    gone, stays = (one.id for one in matcher.search(images=[image], threshold=0.3)[0].matches[:2])
+    wrong(store, matcher, search, gone)
+    reader = GalleryReader(gallery)
+    set_aside(reader, [gone], reason="a copy", by="eve", instead={gone: stays})
+    now = CalledDifferent(gallery).of(search.embedding[None], reader.view())
+    assert now is not None
+    assert now[0].tolist() == reader.view().positions([stays]).tolist()
+    bring_back(reader, gone)
+    back = CalledDifferent(gallery).of(search.embedding[None], reader.view())
+    assert back is not None
+    assert back[0].tolist() == reader.view().positions([gone]).tolist()
 
 
 @pytest.mark.parametrize("options", [{}, {"rerank": "contextual"}, {"group_by": "label"}])

@@ -10,6 +10,8 @@ import pytest
 
 from tests.photos import draw_photo, write_album
 from tests.service.types import Run
+from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.reader import GalleryReader
 
 
 @pytest.fixture
@@ -24,12 +26,19 @@ def found(run: Run, *options: object) -> dict[str, Any]:
     return dict(json.loads(run("duplicates", "-g", "album", "--json", *options).stdout))
 
 
-def test_the_list_can_name_files(run: Run, album: dict[str, str], tmp_path: Path) -> None:
+def test_the_list_can_name_files_and_what_is_in_it_be_set_aside(
+    run: Run, album: dict[str, str], tmp_path: Path
+) -> None:
     listed = tmp_path / "delete.txt"
-    run("duplicates", "-g", "album", "--exact", "--delete-list", listed, "--paths")
+    output = run(
+        "duplicates", "-g", "album", "--exact", "--delete-list", listed, "--paths", "--set-aside"
+    ).stdout
     paths = [Path(line) for line in listed.read_text(encoding="utf-8").splitlines()]
     assert len(paths) == 10
     assert all(path.is_file() and path.is_absolute() for path in paths)
+    assert "Set 10 aside" in output
+    view = GalleryReader(Gallery.open(tmp_path / "data/galleries/album")).view()
+    assert (view.positions([f"album/{path.name}" for path in paths]) < 0).all()
 
 
 @pytest.mark.slow

@@ -97,6 +97,21 @@ def test_what_a_rule_ticks_goes_with_one_confirmation(
     expect(page.get_by_role("heading", name="No doubles")).to_be_visible()
 
 
+def test_what_was_deleted_can_come_back_and_other_labels_are_told(
+    album: Served, open_place: OpenPlace
+) -> None:
+    page = open_place(album.url, "g/album/doubles")
+    expect(groups(page).first).to_be_visible()
+    before, n = ids(album), len(ticked(page))
+    confirm(page, n)
+    notice = page.locator(".notice")
+    expect(notice).to_contain_text("keeps its label")
+    assert len(ids(album)) == len(before) - n
+    notice.get_by_role("button", name="Undo").click()
+    expect(groups(page).first).to_be_visible()
+    assert ids(album) == before
+
+
 def _folder(served: Served, name: str) -> str:
     """Folder of photos, as their items have it."""
     items = served.call("GET", "v1/galleries/album/items?size=1000")["items"]

@@ -14,6 +14,7 @@ from vicinal_client.models import (
     ItemPage,
     MetadataKeyList,
     Readiness,
+    SetAside,
     SetAsideList,
 )
 from vicinal_client.operations.calls import Calls, operation
@@ -227,10 +228,16 @@ class ItemCalls(Calls):
         return (yield from self._ask("PATCH", path, Item, params=params, json=body, repeatable=True))
 
     @operation
-    def set_items_aside(self, gallery: str, ids: Sequence[str], reason: str) -> Steps[Deletion]:
-        """Let nothing find some items any more, until they are brought back: all of them, or none."""
-        path, body = path_of("galleries", gallery, "set-aside"), {"ids": list(ids), "reason": reason}
-        return (yield from self._ask("POST", path, Deletion, json=body))
+    def set_items_aside(
+        self, gallery: str, ids: Sequence[str], reason: str, *, instead: Mapping[str, str] | None = None
+    ) -> Steps[SetAside]:
+        """Let nothing find some items any more, until they are brought back: all of them, or none.
+
+        `instead` has the item that stays for each copy, by id: it gets the labels and metadata that it lacks.
+        """
+        path = path_of("galleries", gallery, "set-aside")
+        body = {"ids": list(ids), "reason": reason, **given(instead=instead and dict(instead))}
+        return (yield from self._ask("POST", path, SetAside, json=body))
 
     @operation
     def bring_item_back(self, gallery: str, item_id: str) -> Steps[BroughtBack]:

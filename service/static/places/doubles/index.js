@@ -3,7 +3,7 @@ import { admin, at, del, get, inWords, post, useCall } from "../../lib/api.js";
 import { html, useMemo, useRef, useState } from "../../lib/html.js";
 import { setParams } from "../../lib/router.js";
 import { may, whyNot } from "../../lib/session.js";
-import { bytes, number, when } from "../../lib/text.js";
+import { bytes, number, short, when } from "../../lib/text.js";
 import { ask } from "../../parts/dialog.js";
 import { Button, Choice } from "../../parts/field.js";
 import { Empty, Fault, tell, Waiting } from "../../parts/notice.js";
@@ -17,6 +17,8 @@ export const title = "Doubles";
 export const needs = "admin";
 
 const A_PAGE = 20, TOGETHER = 500;
+// What keeps the label and the notes of what goes.
+const staysFor = (group, ticked) => all(group).find((one) => !ticked.has(one.id));
 const photos = (n) => `${number(n)} ${n === 1 ? "photo" : "photos"}`;
 
 // All that is left of a record: without what has gone since, and what was called no copy.
@@ -80,15 +82,26 @@ function Record({ gallery, id, params }) {
     if (isBusy || !going.length) return;
     const nWhole = groups.filter((one) => all(one).every((each) => ticked.has(each.id))).length;
     const whole = nWhole ? ` Of ${nWhole === 1 ? "1 group" : `${number(nWhole)} groups`} no photo is left.` : "";
-    const text = `They leave the gallery and are left out when it is built again. Their files stay where they are.${whole}`;
+    const text = `They are set aside: no search finds them, until they are brought back. The photo that stays gets the labels and notes that it lacks. Their files stay where they are.${whole}`;
     if (!(await ask({ title: `Delete ${photos(going.length)} from this gallery?`, text, yes: `Delete ${photos(going.length)}`, isDanger: true }))) return;
     setBusy(true);
     let n = 0;
+    const gone = [], differing = [];
     try {
       for (let from = 0; from < going.length; from += TOGETHER) {
-        n += (await post(at(gallery, "/items/delete"), { body: { ids: going.slice(from, from + TOGETHER).map((one) => one.id) } })).removed;
+        const ids = going.slice(from, from + TOGETHER).map((one) => one.id);
+        const stays = ids.map((one) => [one, staysFor(groupOf(one), ticked)?.id]).filter(([, other]) => other);
+        const done = await post(at(gallery, "/set-aside"), { body: { ids, reason: "a double", instead: Object.fromEntries(stays) } });
+        n += done.removed;
+        gone.push(...ids);
+        differing.push(...done.conflicts);
       }
-      tell(`${photos(n)} deleted.`);
+      const undo = async () => {
+        for (const id of gone) await del(at(gallery, "/set-aside"), { query: { id } });
+        found.again();
+      };
+      const other = differing.length ? ` ${number(differing.length)} labels or notes differ from those of what stays, such as: ${short(differing[0], 200)}.` : "";
+      tell(`${photos(n)} deleted.${other}`, { undo });
     } catch (error) {
       const isGone = error.type === "item-not-found";
       const reason = isGone ? "Some of them are gone already, so that the others stay for now. Look at what is ticked, and delete again." : inWords(error);
