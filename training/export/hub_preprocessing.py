@@ -73,7 +73,13 @@ def _checked(read: Callable[[], dict[str, Any]], file: str) -> dict[str, Any]:
 
 
 def _of_transformers(given: Mapping[str, Any], file: str) -> dict[str, Any]:
-    _refuse_unknown(given, file)
+    kind = _KIND.sub("", str(next((given[key] for key in _KIND_KEYS if key in given), "")))
+    known = {"crop_pct" if kind == "ConvNext" else "", *(_KIND_KEYS if kind in _KINDS else ())}
+    for key, value in given.items():
+        # What is off, and a multiple of one, asks for nothing.
+        is_off = not value or (key, value) == ("ensure_multiple_of", 1)
+        if not is_off and key not in known and not _KNOWN.fullmatch(key):
+            raise BundleError(f"its {file} has {key} {value!s:.80}, which bundles do not have")
     if given.get("do_resize") is False or "size" not in given:
         raise BundleError(f"its {file} does not say what size images are scaled to")
     resample = given.get("resample")
@@ -86,32 +92,15 @@ def _of_transformers(given: Mapping[str, Any], file: str) -> dict[str, Any]:
         mean, std = (0.0,) * 3, (1.0,) * 3
     # It scales pixels by a factor first; a bundle's count from 0 to 1.
     return {
-        **_fit(given, file),
+        **_fit(given, kind, file),
         "interpolation": _FILTERS[resample],
         "mean": tuple(round(one / scale, 9) for one in mean),
         "std": tuple(round(one / scale, 9) for one in std),
     }
 
 
-def _kind(given: Mapping[str, Any]) -> str:
-    """Name of the library's processor that a configuration is for; empty where it does not say."""
-    return _KIND.sub("", str(next((given[key] for key in _KIND_KEYS if key in given), "")))
-
-
-def _refuse_unknown(given: Mapping[str, Any], file: str) -> None:
-    """Refuse what asks for a step that bundles do not have, which would be left out."""
-    kind = _kind(given)
-    known = {"crop_pct" if kind == "ConvNext" else "", *(_KIND_KEYS if kind in _KINDS else ())}
-    for key, value in given.items():
-        # What is off, and a multiple of one, asks for nothing.
-        is_off = not value or (key, value) == ("ensure_multiple_of", 1)
-        if not is_off and key not in known and not _KNOWN.fullmatch(key):
-            raise BundleError(f"its {file} has {key} {value!s:.80}, which bundles do not have")
-
-
-def _fit(given: Mapping[str, Any], file: str) -> dict[str, Any]:
+def _fit(given: Mapping[str, Any], kind: str, file: str) -> dict[str, Any]:
     """Fields that say what becomes of an image's sides."""
-    kind = _kind(given)
     if not kind and "default_to_square" not in given and isinstance(given["size"], int | float):
         raise BundleError(f"its {file} has size {given['size']}, and does not say of which sides")
     size, cut = _sides(given["size"], given.get("default_to_square", kind not in _SHORTER)), None

@@ -44,12 +44,7 @@ class LossConfig(Frozen):
 
 
 def check_loss_fits_sampler(loss: LossConfig, sampler: SamplerConfig) -> None:
-    """Refuse losses that need other batches than the sampler draws, or do not take what they are given.
-
-    Raises:
-        ConfigError: A loss is unknown, or an argument of it is missing, unknown or of another type.
-        ValueError: The sampler draws other batches.
-    """
+    """Refuse losses that need other batches than the sampler draws, or other arguments, by a ValueError."""
     parts: tuple[LossConfig | AddedLossConfig, ...] = (loss, *loss.add)
     for one in parts:
         match one.name:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from pydantic import PositiveFloat
 from torch import Tensor
 
 from vicinal.models.errors import ConfigError
@@ -42,8 +43,8 @@ class RecallAtKLoss(MetricLoss):
     def __init__(
         self,
         ks: Sequence[int] | None = None,
-        rank_temperature: float = 1.0,
-        similarity_temperature: float = 0.01,
+        rank_temperature: PositiveFloat = 1.0,
+        similarity_temperature: PositiveFloat = 0.01,
         simix: bool = False,
         *,
         max_per_class: int | None = None,
@@ -53,11 +54,6 @@ class RecallAtKLoss(MetricLoss):
             ks = _SIMIX_KS if simix else _KS
         if not ks or min(ks) < 1:
             raise ConfigError(f"ks {list(ks)} must be one or more ranks from 1 on")
-        if min(rank_temperature, similarity_temperature) <= 0:
-            raise ConfigError(
-                f"temperatures must be positive: rank_temperature {rank_temperature}, "
-                f"similarity_temperature {similarity_temperature}"
-            )
         self.ks = tuple(ks)
         self.rank_temperature = rank_temperature
         self.similarity_temperature = similarity_temperature

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import torch
+from pydantic import PositiveFloat
 from torch import Tensor
 
-from vicinal.models.errors import ConfigError
 from vicinal.training.losses.base import MetricLoss, cosine_similarities, mean_where
 from vicinal.training.losses.recall_at_k import mix_positives, with_virtual
 from vicinal.training.losses.soft_ranks import (
@@ -34,11 +34,9 @@ class SmoothAPLoss(MetricLoss):
     """
 
     def __init__(
-        self, temperature: float = 0.01, simix: bool = False, *, max_per_class: int | None = None
+        self, temperature: PositiveFloat = 0.01, simix: bool = False, *, max_per_class: int | None = None
     ) -> None:
         super().__init__()
-        if temperature <= 0:
-            raise ConfigError(f"temperature {temperature} must be positive")
         self.temperature = temperature
         self.simix = simix
         self.max_per_class = max_per_class

@@ -35,8 +35,6 @@ class ThresholdConsistentMargin(MetricLoss):
         pairs: Literal["all", "positive"] = "all",
     ) -> None:
         super().__init__()
-        if pairs not in ("all", "positive"):
-            raise ConfigError(f"pairs is {pairs!r}: choose 'all', or 'positive' for the positive half alone")
         if not (-1.0 <= pos_margin <= 1.0 and -1.0 <= neg_margin <= 1.0):
             raise ConfigError(f"margins are cosines in [-1, 1], got {pos_margin} and {neg_margin}")
         self.pos_margin = pos_margin

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 torch = pytest.importorskip("torch")
 
-from vicinal.models.errors import ConfigError  # noqa: E402
 from vicinal.training.losses import smooth_ap  # noqa: E402
 from vicinal.training.losses.recall_at_k import mix_positives  # noqa: E402
 from vicinal.training.losses.smooth_ap import SmoothAPLoss  # noqa: E402
@@ -77,8 +76,3 @@ def test_gradient_equals_finite_differences(
     monkeypatch.setattr(smooth_ap, "mix_positives", lambda *_: virtual)
     loss = SmoothAPLoss(0.2, simix=simix)
     assert torch.autograd.gradcheck(lambda rows: loss(rows, labels), embeddings.requires_grad_())
-
-
-def test_temperature_must_be_positive() -> None:
-    with pytest.raises(ConfigError, match="temperature 0"):
-        SmoothAPLoss(0)
