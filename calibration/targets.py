@@ -33,7 +33,11 @@ from vicinal.calibration.rates.guarantees import (
 from vicinal.calibration.rates.label_counts import LabelCounts
 from vicinal.calibration.trials import LowPairs, Trials
 
-_TARGET = re.compile(r"^(?P<rate>[a-z]+)\s*=\s*(?P<value>[0-9.eE+-]+|mean|worst)\s*(?P<percent>%?)$")
+_TARGET = re.compile(
+    r"(?P<rate>[a-z]+)(?:\s*(?P<sign>=|<=|≤|>=|≥)\s*|\s+)(?P<value>[0-9.e+-]+|mean|worst)\s*(?P<percent>%?)"
+    r"(?:, (?:in the|sure) (?P<sure>[0-9.]+ %|mean))?"
+)
+_BOUNDS: dict[str, tuple[str, ...]] = {"precision": (">=", "≥"), "utility": ()}
 _SHARES = {"mean": 1.0, "worst": 0.1}
 # The stricter end of the calibration range (TCM, section 3.2).
 _STRICT_FAR = 0.01
@@ -77,23 +81,25 @@ class Target(Frozen):
 
     @classmethod
     def parse(cls, text: str, sure: str | None = None) -> Self:
-        """Read `far=1e-3`, `fpir=5%`, `precision=95%`, `utility=mean` or `utility=worst` (worst 10 %), and
-        how surely an FPIR or FNIR is held: `95%` or `mean`.
+        """Read `far=1e-3`, `fpir=5%`, `precision=95%`, `utility=mean` or `utility=worst` (worst 10 %), or
+        what answers write, such as `FPIR 5 %`, and how surely an FPIR or FNIR is held: `95%` or `mean`.
         """
-        found = _TARGET.match(text.strip()) if isinstance(text, str) else None
+        plain = str(text).lower().strip().replace("utility of the worst", "utility")
+        found = _TARGET.fullmatch("utility=mean" if plain == "mean utility" else plain)
         try:
-            if found is None:
+            if found is None or found["sign"] not in (None, "=", *_BOUNDS.get(found["rate"], ("<=", "≤"))):
                 raise ValueError
             if found["rate"] == "utility" and found["value"] in _SHARES and not found["percent"]:
                 return cls(rate="utility", value=_SHARES[found["value"]])
             value = float(found["value"]) / (100.0 if found["percent"] else 1.0)
-            plain = cls.model_validate({"rate": found["rate"], "value": value})
+            target = cls.model_validate({"rate": found["rate"], "value": value})
         except ValueError as error:
             raise CalibrationError(
                 f"{text!r} is no target, which is a text: write far=0.001, frr=10%, fpir=5% or fnir=20% with "
                 "a value up to 0.5, or precision=95%, utility=mean or utility=worst"
             ) from error
-        return plain if sure is None else plain._held(sure)
+        held = found["sure"] if sure is None else sure
+        return target if held is None else target._held(held)
 
     def _held(self, sure: str) -> Self:
         try:

@@ -311,7 +311,8 @@ def _tried(text: str) -> TriedThreshold:
     from vicinal.service.measuring.dry_run import TriedThreshold
     from vicinal.service.search.answers import require_score
 
-    if "=" in text:
+    # As answers write it, too: a score and an id have none of these.
+    if not set("=≤≥ ").isdisjoint(text):
         return TriedThreshold(target=text)
     try:
         threshold = float(text)

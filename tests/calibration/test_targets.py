@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from fractions import Fraction
 
@@ -204,11 +205,16 @@ def test_the_worst_classes_ask_for_another_threshold_than_all() -> None:
         ("utility=mean", 1.0),
         ("utility=worst", 0.1),
         ("utility=20%", 0.2),
+        ("FPIR 5 %", 0.05),
+        ("FPIR=5%", 0.05),
+        ("fpir<=0.05", 0.05),
+        ("FNIR ≤ 20 %", 0.2),
+        ("precision >= 95 %", 0.95),
     ],
 )
 def test_targets_are_read_from_text(text: str, value: float) -> None:
     target = Target.parse(text)
-    assert (target.rate, target.value) == (text.strip().partition("=")[0].strip(), pytest.approx(value))
+    assert (target.rate, target.value) == (re.split("[ =<]", text.strip())[0].lower(), pytest.approx(value))
 
 
 @pytest.mark.parametrize(
@@ -223,6 +229,11 @@ def test_targets_are_read_from_text(text: str, value: float) -> None:
         "precision=40%",
         "utility=101%",
         "utility=best",
+        "fpir>=5%",
+        "precision<=95%",
+        "utility<=20%",
+        "fpir5%",
+        "fpir 5 %, sure",
     ],
 )
 def test_text_that_is_no_target_is_refused(text: str) -> None:
@@ -242,6 +253,13 @@ def test_text_that_is_no_target_is_refused(text: str) -> None:
 )
 def test_targets_are_shown_in_words_and_percent(text: str, shown: str) -> None:
     assert str(Target.parse(text)) == shown
+    assert Target.parse(shown) == Target.parse(text)
+
+
+@pytest.mark.parametrize("sure", ["95%", "mean"])
+def test_how_surely_is_read_as_it_is_shown(sure: str) -> None:
+    target = Target.parse("fnir=20%", sure)
+    assert Target.parse(str(target)) == target
 
 
 @pytest.mark.parametrize(("rate", "n_accepted"), [(0.49999999999999994, 5), (0.5, 6), (0.35, 4)])

@@ -58,7 +58,7 @@ def test_a_threshold_set_by_hand_is_called_so(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("tried", ["0.2", "fpir=20%", "first"])
+@pytest.mark.parametrize("tried", ["0.2", "FPIR 20 %", "first"])
 def test_a_dry_run_takes_a_score_a_target_or_an_id(
     run: Run, call: Callable[..., Any], two: tuple[str, str], tried: str
 ) -> None:
