@@ -46,7 +46,10 @@ def normalize(vectors: npt.ArrayLike) -> FloatArray:
 def as_embeddings(vectors: npt.ArrayLike, dim: int) -> FloatArray:
     """Check embeddings that come from outside, (d,) or (n, d), and L2-normalize them."""
     try:
-        array = np.atleast_2d(np.asarray(vectors, dtype=np.float64))
+        given = np.asarray(vectors)
+        if given.dtype.kind in "cmM":
+            raise TypeError(f"it holds {given.dtype}")
+        array = np.atleast_2d(np.asarray(given, dtype=np.float64))
     except (OverflowError, TypeError, ValueError) as error:
         raise EmbeddingError(f"an embedding is a list of {dim} numbers: {error}") from error
     if array.ndim != 2:

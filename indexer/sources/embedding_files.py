@@ -270,7 +270,19 @@ def _read_npz(path: Path, embedding_array: str) -> ArrayRows:
                 f"array '{name}' of '{path.name}' has the shape {array.shape} beside {len(embeddings)} "
                 "embeddings: give one value each"
             )
-    return ArrayRows(path, embeddings, pa.table({name: pa.array(one) for name, one in others.items()}))
+    return ArrayRows(
+        path, embeddings, pa.table({name: _column(path, name, one) for name, one in others.items()})
+    )
+
+
+def _column(path: Path, name: str, array: AnyArray) -> pa.Array:
+    try:
+        # Arrow takes the bytes of a number in the order of this machine alone.
+        return pa.array(array.astype(array.dtype.newbyteorder("="), copy=False))
+    except pa.ArrowNotImplementedError as error:
+        raise SourceError(
+            f"array '{name}' of '{path.name}' holds {array.dtype}, expected texts, numbers or seconds"
+        ) from error
 
 
 def _member(path: Path, archive: ZipFile, member: ZipInfo) -> AnyArray:
@@ -319,10 +331,9 @@ def _read_npy(path: Path, columns: Mapping[str, str]) -> ArrayRows:
     with path.open("rb") as file:
         head = io.BytesIO(file.read(_MOST_HEADER))
     shape, order, kind = _header(head, path.stat().st_size)
-    array = np.memmap(path, kind, "r", head.tell(), shape, order)
-    if len(table) != len(array):
+    rows = ArrayRows(path, np.memmap(path, kind, "r", head.tell(), shape, order), table, problems)
+    if len(table) != len(rows):
         raise SourceError(
-            f"'{beside.name}' has {len(table)} lines for the {len(array)} rows of '{path.name}': give one "
-            "each"
+            f"'{beside.name}' has {len(table)} lines for the {len(rows)} rows of '{path.name}': give one each"
         )
-    return ArrayRows(path, array, table, problems)
+    return rows

@@ -134,7 +134,20 @@ def test_wrong_length_is_refused(vectors: object) -> None:
         as_embeddings(vectors, 2)
 
 
-@pytest.mark.parametrize("vectors", ["text", [["a", "b"]], [[1.0, 2.0], [1.0]], [10**400, 1], [{}, {}]])
+@pytest.mark.parametrize(
+    "vectors",
+    [
+        "text",
+        [["a", "b"]],
+        [[1.0, 2.0], [1.0]],
+        [10**400, 1],
+        [{}, {}],
+        [1j, 2.0],
+        np.ones(2, "m8[m]"),
+        np.ones(2, "M8[D]"),
+    ],
+    ids=str,
+)
 def test_what_is_no_list_of_numbers_is_refused(vectors: object) -> None:
     with pytest.raises(EmbeddingError, match="list of 2 numbers"):
         as_embeddings(vectors, 2)

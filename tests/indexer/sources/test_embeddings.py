@@ -244,11 +244,37 @@ def test_a_table_that_cannot_be_used_is_refused(tmp_path: Path, columns: Any, re
         ({"vectors": embeddings(3), "ids": ids(3)}, "'a.npz' has no array 'embeddings', only vectors, ids"),
         ({"embeddings": embeddings(3), "ids": ids(2)}, "array 'ids' of 'a.npz' has the shape (2,) beside 3"),
         ({"embeddings": embeddings(3), "ids": np.array(["a", None, 3], dtype=object)}, "objects of Python"),
+        *(
+            (
+                {"embeddings": embeddings(3), "ids": ids(3), "when": np.arange(3).astype(kind)},
+                f"array 'when' of 'a.npz' holds {np.dtype(kind)}, expected texts, numbers or",
+            )
+            for kind in ("c16", "m8[m]", "M8[m]", "g", [("x", "f4")])
+        ),
+        ({"embeddings": embeddings(3) * 1j, "ids": ids(3)}, "are complex64 of shape (3, 4)"),
     ],
 )
 def test_arrays_that_cannot_be_used_are_refused(tmp_path: Path, arrays: Any, reason: str) -> None:
     np.savez(tmp_path / "a.npz", **arrays)
     assert reason in refusal(tmp_path / "a.npz")
+
+
+def test_arrays_of_another_byte_order_are_read_as_what_they_are(tmp_path: Path) -> None:
+    found = []
+    for order in "<>":
+        arrays = {"embeddings": embeddings(3), "ids": np.arange(3), "labels": np.array(["a", "b", "a"])}
+        arrays |= {"price": np.arange(3) / 2, "when": np.arange(3).astype("M8[s]")}
+        ordered = {name: one.astype(one.dtype.newbyteorder(order)) for name, one in arrays.items()}
+        np.savez(tmp_path / "a.npz", **ordered)
+        rows = read(EmbeddingSource.open(tmp_path / "a.npz"), 2)
+        found.append((*map(str, (rows.ids, rows.labels, rows.metadata)), rows.embeddings.tolist()))
+    assert found[0] == found[1]
+
+
+def test_an_array_of_one_number_is_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.float32(1))
+    (tmp_path / "a.csv").write_text("id\nx\n", encoding="utf-8")
+    assert "are float32 of shape (), expected numbers in rows and columns" in refusal(tmp_path / "a.npy")
 
 
 def test_a_file_that_is_damaged_or_lacks_what_stands_beside_it_is_refused(tmp_path: Path) -> None:
