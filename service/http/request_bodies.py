@@ -217,7 +217,22 @@ async def read_form(request: Request, *, max_files: int, max_fields: int) -> Asy
 
 
 class _FormParser(MultiPartParser):
-    """Takes images and embeddings for files also where their sender gives them no file name."""
+    """Takes images and embeddings for files also where they have no file name, and refuses half a form."""
+
+    is_whole = False
+
+    def on_end(self) -> None:
+        """Take in the boundary that ends a form."""
+        self.is_whole = True
+
+    async def parse(self) -> FormData:
+        """Parse all of it."""
+        form = await super().parse()
+        if not self.is_whole:
+            for file in self._files_to_close_on_error:
+                file.close()
+            raise MultiPartException("the form breaks off before the boundary that ends it: send all of it")
+        return form
 
     def on_headers_finished(self) -> None:
         """Take in the headers of a part."""

@@ -140,3 +140,10 @@ def test_a_body_that_is_not_compressed_may_say_so(calibrated_client: TestClient)
     """Negative control."""
     body, headers = {"item_id": "plain/view 0.png"}, {"content-encoding": "identity"}
     assert calibrated_client.post(SEARCH, json=body, headers=headers).is_success
+
+
+@pytest.mark.parametrize("kept", [0, 5, 40, 80, -3000, -8, -6])
+def test_a_form_that_breaks_off_is_said_to(calibrated_client: TestClient, png: bytes, kept: int) -> None:
+    whole = form(b'name="image"; filename="a.png"', png + bytes(4000))
+    answer = calibrated_client.post(SEARCH, content=whole[:kept], headers=BOUNDARY)
+    assert (answer.status_code, "breaks off" in answer.text) == (400, True), answer.text
