@@ -273,7 +273,6 @@ class _Trial:
             seed=self.request.seed,
             refinement=opened.refinement,
             visits=self.visits.get(opened.version),
-            pictures=GalleryPictures(opened.gallery, opened.snapshot),
             starting=None
             if opened.served is None
             else starting_threshold(opened.served.bundle, opened.pipeline),

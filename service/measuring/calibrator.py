@@ -48,8 +48,6 @@ from vicinal.service.search.scorer import Scorer
 
 # Below this many labels a rate says more about these labels than about the next ones.
 _FEW_LABELS = 30
-# From this share on, near duplicates carry the result.
-_MANY_DUPLICATES = 0.1
 
 
 @dataclass(frozen=True)
@@ -238,7 +236,6 @@ class Calibrator:
             leaves_one_out=leaves_one_out,
             apart=apart,
             chosen=chosen,
-            near_duplicates=self._near_duplicates(measured, queries),
             metric=trial,
         )
         record = self._record(queries, measured, target, threshold, pipeline, evidence)
@@ -275,7 +272,7 @@ class Calibrator:
             n_without_mate=len(trials.best_scores_without_mate),
             n_labels=len(set(queries.labels)),
             seed=self.seed,
-            warnings=tuple(self._warnings(queries, measured, evidence.near_duplicates)),
+            warnings=tuple(self._warnings(queries, measured)),
         )
 
     def _require(self, queries: LabelledQueries, group: Group | None, target: Target) -> None:
@@ -283,17 +280,7 @@ class Calibrator:
         if group is not None:
             require_group_target(group, target)
 
-    def _near_duplicates(self, measured: Measurement, queries: LabelledQueries) -> float | None:
-        """Share of the queries with a mate whose best mate is almost the same picture."""
-        has_mate = measured.mates.has_mate
-        if self.pictures is None or queries.positions is None or not has_mate.any():
-            return None
-        best = measured.mates.best_items[has_mate]
-        return float(self.pictures.are_same(queries.positions[has_mate], best).mean())
-
-    def _warnings(
-        self, queries: LabelledQueries, measured: Measurement, near_duplicates: float | None
-    ) -> Iterator[str]:
+    def _warnings(self, queries: LabelledQueries, measured: Measurement) -> Iterator[str]:
         yield from queries.warnings
         counts, n_items = Counter(self._labels), len(self.snapshot)
         single = sum(count == 1 for count in counts.values())
@@ -314,12 +301,6 @@ class Calibrator:
             yield (
                 f"the largest visit has {self.visits.largest} items: with it taken out, the stored lists "
                 f"of {N_NEIGHBORS} neighbors can run out, and contextual similarities be measured too low"
-            )
-        if self.visits is None and (near_duplicates or 0.0) >= _MANY_DUPLICATES:
-            yield (
-                f"for {100 * (near_duplicates or 0.0):.0f} % of the queries the best mate is almost the same "
-                "picture, so that later queries will fare worse: name the visit or session of the photos "
-                "and calibrate with --visits-by"
             )
         with_mate = queries.labels[measured.mates.has_mate]
         for what, labels in (("FNIR", with_mate), ("FPIR", measured.names[measured.codes_without])):

@@ -304,8 +304,6 @@ class Evidence(Recorded):
         chosen: How the threshold was chosen between both readings; None where there is one.
         unsure: Scores that are neither a match nor none, for an FPIR or FNIR, by answers or where nothing
             tells which photos were taken together.
-        near_duplicates: Share of the queries with a mate whose best mate is almost the same picture; None
-            where that was not looked at.
         answers: What was answered about pairs; None where labels were counted.
         searches: What was answered about searches; None where none were.
         top_scores: Histogram of the queries' best scores, which later ones are compared with
@@ -315,7 +313,7 @@ class Evidence(Recorded):
 
     former_keys = (
         *("margins", "near_fpir", "far_fpir", "predictions"),
-        *("larger_galleries", "group_forms", "reranks"),
+        *("larger_galleries", "group_forms", "reranks", "near_duplicates"),
     )
 
     rates: dict[str, RateEvidence]
@@ -326,7 +324,6 @@ class Evidence(Recorded):
     another_day: dict[str, AnotherDay] = Field(default_factory=dict)
     chosen: ThresholdChoice | None = None
     unsure: UnsureBand | None = None
-    near_duplicates: float | None = None
     answers: AnswerEvidence | None = None
     searches: SearchEvidence | None = None
     top_scores: TopScoreCounts = Field(description="Counts only: no score can be read from them.")
@@ -343,7 +340,6 @@ def gather_evidence(
     leaves_one_out: bool = False,
     apart: Apart | None = None,
     chosen: ThresholdChoice | None = None,
-    near_duplicates: float | None = None,
     metric: MetricTrial | None = None,
 ) -> Evidence:
     """Evidence for the rates at a threshold; `apart` is the second reading where nothing tells visits."""
@@ -366,7 +362,6 @@ def gather_evidence(
         another_day=_another_day(measured, threshold, apart, found) if leaves_one_out else {},
         chosen=chosen,
         unsure=apart and apart.unsure(measured, target, threshold),
-        near_duplicates=near_duplicates,
         top_scores=TopScoreCounts.of_calibration(measured.searched_scores, threshold),
         searches=searches and SearchEvidence.of(searches),
         metric=metric,

@@ -36,14 +36,13 @@ from vicinal.service.search.item_groups import value_text
 _ROWS = 8192
 # Files that are read at a time, at least: those of other machines are mostly waited for.
 _READERS = 8
-NO_PICTURE = np.zeros(768, np.uint8)
 
 
 @dataclass(frozen=True)
 class LabelledQueries:
     """Queries with their right answers, (n, d) float32, L2-normalized; from outside `positions` are None.
     `visits` name what was taken together, with items too. `signatures`, (n, 768), are pictures at 16 x 16
-    pixels, zero where there is none; `left_out` are ascending positions of items that are out of each search.
+    pixels, None where there are none; `left_out` are ascending positions of items that are not searched.
     """
 
     embeddings: FloatArray
@@ -140,7 +139,7 @@ class QueryReading:
             np.array([item.label for item in self.items], dtype=object),
             ids=np.array([item.id for item in self.items], dtype=object),
             visits=np.array(visits, dtype=object) if self.visit_column else None,
-            signatures=np.stack(self.signatures),
+            signatures=np.stack(self.signatures) if self.signatures else None,
             warnings=self.warnings,
         )
 
@@ -228,5 +227,4 @@ def _read_embeddings(source: EmbeddingSource, dim: int, reading: QueryReading) -
         columns = (rows.ids, rows.labels, rows.metadata)
         for item_id, label, metadata in zip(*(one.to_pylist() for one in columns), strict=True):
             reading.items.append(SourceItem(item_id, source.path, label, json.loads(metadata)))
-            reading.signatures.append(NO_PICTURE)
     reading.failures += failed_rows(source)

@@ -14,15 +14,14 @@ from functools import cached_property
 import numpy as np
 
 from vicinal.calibration import CalibrationError
-from vicinal.calibration.arrays import Bytes, FloatArray, Ints, Mask
+from vicinal.calibration.arrays import Bytes, FloatArray, Ints
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.hygiene import CLOSE_SIMILARITY, are_near_equal, are_same_pictures
+from vicinal.indexer.hygiene import CLOSE_SIMILARITY, are_near_equal
 from vicinal.indexer.storage.item_table import as_matrix
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.indexer.views.view import GalleryView
-from vicinal.service.measuring.queries import NO_PICTURE, LabelledQueries
+from vicinal.service.measuring.queries import LabelledQueries
 from vicinal.service.measuring.visits import Visits, find_visits
-from vicinal.service.words import shortened
 
 # Nearest items of a query among which its twins are; of more copies the others are of their visit.
 _NEAREST = 32
@@ -38,38 +37,23 @@ class GalleryPictures:
     snapshot: Snapshot
     visits_by: str = "auto"
 
-    @cached_property
-    def _visits(self) -> Visits | None:
-        return find_visits(self.visits_by, self.gallery, self.snapshot)
-
-    def are_same(self, first: Ints, second: Ints) -> Mask:
-        """Tell pair by pair whether items are almost the same picture."""
-        kept = self.gallery.table.columns(self.snapshot.manifest.revision, ["signature"])
-        signatures = as_matrix(kept["signature"])
-        return are_same_pictures(signatures[first], signatures[second])
-
     def twins(self, embeddings: FloatArray, signatures: Bytes | None) -> list[Ints]:
-        """Positions of the twins of each of (n, d) queries, the nearest first; signatures are (n, 768)."""
-        given = np.broadcast_to(NO_PICTURE, (len(embeddings), 768)) if signatures is None else signatures
-        chunks = [slice(start, start + _TOGETHER) for start in range(0, len(embeddings), _TOGETHER)]
-        return [one for rows in chunks for one in self._twins(embeddings[rows], given[rows])]
+        """Positions of the twins of each of (n, d) queries; signatures are (n, 768), None for no pictures."""
+        view, found = GalleryView.of(self.snapshot), list[Ints]()
+        for start in range(0, len(embeddings), _TOGETHER):
+            some = slice(start, start + _TOGETHER)
+            near = view.nearest(embeddings[some], min(_NEAREST, len(view)))
+            cosines = view.products(embeddings[some], near)
+            rows, columns = np.nonzero(cosines >= CLOSE_SIMILARITY)
+            pairs = np.zeros((2, len(rows), 768), np.uint8)
+            if signatures is not None and len(rows):
+                pairs[:] = signatures[some][rows], self._signatures(view, near[rows, columns])
+            is_twin = np.zeros(near.shape, dtype=bool)
+            is_twin[rows, columns] = are_near_equal(cosines[rows, columns], *pairs)
+            found += [positions[are_twins] for positions, are_twins in zip(near, is_twin, strict=True)]
+        return found
 
-    def _twins(self, embeddings: FloatArray, signatures: Bytes) -> Iterator[Ints]:
-        view = GalleryView.of(self.snapshot)
-        near = view.nearest(embeddings, min(_NEAREST, len(view)))
-        cosines = view.products(embeddings, near)
-        rows, columns = np.nonzero(cosines >= CLOSE_SIMILARITY)
-        pairs = signatures[rows], self._signatures(view, near[rows, columns], signatures)
-        is_twin = np.zeros(near.shape, dtype=bool)
-        is_twin[rows, columns] = are_near_equal(cosines[rows, columns], *pairs)
-        for positions, alike, are_twins in zip(near, cosines, is_twin, strict=True):
-            order = np.argsort(-alike, kind="stable")
-            yield positions[order][are_twins[order]]
-
-    def _signatures(self, view: GalleryView, positions: Ints, given: Bytes) -> Bytes:
-        if not len(positions) or not given.any():
-            # Where queries have no picture those of items tell nothing.
-            return np.zeros((len(positions), 768), np.uint8)
+    def _signatures(self, view: GalleryView, positions: Ints) -> Bytes:
         known, places = np.unique(positions, return_inverse=True)
         kept = self.gallery.table.rows(view.revision, view.sequences(known), ["signature"])
         return np.asarray(as_matrix(kept["signature"])[places])
@@ -79,6 +63,10 @@ class GalleryPictures:
         visits = self._visits if len(twins) else None
         more = [] if visits is None else [visits.members(visits.names[one]) for one in twins]
         return np.unique(np.concatenate([twins, *more]))
+
+    @cached_property
+    def _visits(self) -> Visits | None:
+        return find_visits(self.visits_by, self.gallery, self.snapshot)
 
 
 def searched_apart(
@@ -111,7 +99,7 @@ def searched_apart(
 def _told(queries: LabelledQueries, named: dict[int, str], n_lost: int) -> Iterator[str]:
     if named:
         names = range(len(queries.labels)) if queries.ids is None else queries.ids
-        shown = [f"'{shortened(str(names[row]))}' is '{shortened(item)}'" for row, item in named.items()]
+        shown = [f"'{names[row]!s:.60}' is '{item:.60}'" for row, item in named.items()]
         more = ", …" if len(shown) > _MOST_NAMED else ""
         lost = f"; so many lose their label by that, and count in no rate: {n_lost:,}" if n_lost else ""
         yield (

@@ -103,3 +103,13 @@ def test_duplicates_equal_a_comparison_of_all_pairs(picture: list[int], saved_as
     pairs = [(a, b) for i, a in enumerate(keys) for b in keys[i + 1 :]]
     assert found.n_exact_duplicates == len(keys) - len(set(keys))
     assert found.n_near_duplicates == sum(a[0] == b[0] and a != b for a, b in pairs)
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_pairs_without_a_picture_are_told_by_their_embeddings(n: int) -> None:
+    drawn = np.random.default_rng(0).integers(1, 255, (2, 768), np.uint8)
+    seen, other, none = drawn[:1], drawn[1:], np.zeros((1, 768), np.uint8)
+    pictured = [(0.91, seen, True), (0.89, seen, False), (0.9999, other, False)]
+    for cosine, second, expected in [*pictured, (0.9999, none, True), (0.99, none, False)]:
+        found = are_near_equal(np.array([cosine])[:n], seen[:n], second[:n])
+        assert found.tolist() == [expected][:n]
