@@ -96,7 +96,7 @@ class SearchNotFoundError(ServiceError, LookupError):
 class AnswerNotFoundError(RequestError, LookupError):
     """There is no such answer to a search, or it is another person's."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int | str) -> None:
         super().__init__(
             f"there is no answer {number} to take back: it was taken back, or is another person's"
         )

@@ -23,6 +23,7 @@ from vicinal.indexer.storage.files import file_identity
 from vicinal.indexer.views.view import GalleryView
 from vicinal.service.answering.store import AnswerKind, DifferentPair, KeptSearch, SearchStore
 from vicinal.service.errors import SearchStoreError
+from vicinal.service.search.gallery_search import Askers
 
 logger = logging.getLogger(__name__)
 # Cosines that differ from 1 by no more are of one picture; float32 products round by less than the other.
@@ -74,13 +75,16 @@ class CalledDifferent:
         # Of pictures whose ids were others, in one revision.
         self._ids: tuple[int, dict[bytes, str]] = -1, {}
 
-    def of(self, queries: FloatArray, view: GalleryView) -> list[Ints] | None:
-        """Ascending positions of what (B, d) queries were called different from; None without any."""
+    def of(self, queries: FloatArray, view: GalleryView, askers: Askers = None) -> list[Ints] | None:
+        """Ascending positions of what (B, d) queries were called different from, as it counts; or None."""
         pairs = self._pairs(view.snapshot.manifest.bundle)
         if pairs is None or not len(queries):
             return None
         rows, columns = np.nonzero(queries @ pairs.embeddings.T >= 1.0 - _NEARLY)
         is_same = same_picture(queries[rows], pairs.embeddings[columns])
+        who = np.array(askers or [None] * len(queries), dtype=object)[rows]
+        counts = [pairs.pairs[n].counts_for(one) for one, n in zip(who, columns, strict=True)]
+        is_same &= np.array(counts, bool)
         if not is_same.any():
             return None
         found: dict[int, list[DifferentPair]] = defaultdict(list)
@@ -109,7 +113,7 @@ class CalledDifferent:
                 (int(copy), named[one.answer, one.item_id])
                 for one, copies, same in zip(pairs.pairs, near, is_same, strict=True)
                 for copy in copies[same]
-                if named[one.answer, one.item_id] >= 0
+                if named[one.answer, one.item_id] >= 0 and one.counts_for(None)
             }
         )
 

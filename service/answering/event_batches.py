@@ -151,16 +151,17 @@ def stop_sharing(file: sqlite3.Connection) -> None:
         file.executescript(f"begin immediate; {' '.join(drops)} pragma user_version = 1; commit;")
 
 
-def new_number(file: sqlite3.Connection, now: datetime) -> int | None:
-    """Number of an answer that no other replica gives; None where this file counts by itself."""
-    if not is_shared(file):
+def new_number(file: sqlite3.Connection, now: datetime, *, is_hint: bool) -> int | None:
+    """Number of an answer that no other replica gives, below zero of a hint; None where the file counts."""
+    if not is_hint and not is_shared(file):
         return None
-    return (int(now.timestamp() * 1000) << _CHANCE_BITS) | secrets.randbits(_CHANCE_BITS)
+    number = (int(now.timestamp() * 1000) << _CHANCE_BITS) | secrets.randbits(_CHANCE_BITS)
+    return -number if is_hint else number
 
 
 def told_at(number: int) -> float:
     """Seconds from 1970 to an answer of this number; few where a file counted by itself."""
-    return (number >> _CHANCE_BITS) / 1000
+    return (abs(number) >> _CHANCE_BITS) / 1000
 
 
 def note_added(file: sqlite3.Connection, search_id: str, item_id: str | None, now: datetime) -> None:
@@ -418,5 +419,6 @@ def _settle(file: sqlite3.Connection) -> None:
     file.execute(
         f"delete from different where search {touched} and exists (select 1 from answers b where "
         "b.kind = 'item' and b.search = different.search and b.item_id = different.item_id "
+        "and (b.number > 0 or b.by = different.by) "
         "and b.at > different.at)"
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import logging
 import threading
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -73,6 +74,9 @@ class SearchAnswerBody(Body):
     label: str | None = Field(description="With `item` the label that the item had when this was said.")
     by: str = Field(description="Name of the key that said it, or of who used the command.")
     at: datetime
+    is_hint: bool = Field(
+        description="Whether it counts for nobody but its key, which may only search; `number` is below zero."
+    )
 
 
 class KeptCandidateBody(Body):
@@ -106,6 +110,9 @@ class SearchQuestionBody(Body):
         description="Best item of each label that is found today, best first; an item without a label alone."
     )
     is_again: bool = Field(description="Whether somebody has said what it is: some are asked about twice.")
+    hints: list[SearchAnswerBody] = Field(
+        description="What keys that may only search say; nothing of it counts."
+    )
     note: str | None = Field(description="What to know of the search: that it is of an older version, say.")
 
 
@@ -123,6 +130,14 @@ class DisagreementBody(Body):
     answers: list[SearchAnswerBody]
 
 
+class AnswererBody(Body):
+    """Person, or key, by whom answers are kept."""
+
+    by: str = Field(description="Name, by which all are taken back at once.")
+    n: int = Field(description="Answers that count for everybody.")
+    n_hints: int = Field(description="Answers that count for nobody else.")
+
+
 class KnownAnswersBody(Body):
     """Sum of what answers to the kept searches of a gallery say so far, of drawn ones alone."""
 
@@ -136,6 +151,7 @@ class KnownAnswersBody(Body):
     n_disagreed: int = Field(description="Answered ones of which two persons say different things.")
     n_labels: int = Field(description="Labels of those that show what the gallery has.")
     n_wrong: int = Field(description="Single matches that were called wrong, of any search.")
+    by: list[AnswererBody] = Field(description="Who answered, those who did most first.")
     n_twice: int = Field(description="Searches that two answers say what they are, of two persons or one.")
     n_otherwise: int = Field(description="Of these, those whose two answers differ.")
     disagreements: list[DisagreementBody]
@@ -185,10 +201,10 @@ class LabelCountBody(Body):
 
 
 class SearchReview:
-    """Review of the kept searches of a gallery in its present state."""
+    """Review of the kept searches of a gallery in its present state; what is said in it may be a hint."""
 
-    def __init__(self, matcher: Matcher) -> None:
-        self.matcher = matcher
+    def __init__(self, matcher: Matcher, *, is_hint: bool = False) -> None:
+        self.matcher, self.is_hint = matcher, is_hint
         self.store = SearchStore(matcher.gallery.path)
         self.threshold: Threshold = matcher.thresholds.in_force(matcher.pipeline)
         self.pipeline = matcher.thresholds.with_form(matcher.pipeline, self.threshold).key
@@ -221,14 +237,16 @@ class SearchReview:
         wrong = item_id if is_alone and kind == "wrong" else None
         why = None if wrong is None else self._why_at_once(search, wrong)
         different = self._called_different(search, kind, item_id, label)
-        given = self.store.answer(search_id, kind, by=by, item_id=item_id, label=label, different=different)
+        what: dict[str, Any] = {"item_id": item_id, "label": label, "different": different}
+        given = self.store.answer(search_id, kind, by=by, is_hint=self.is_hint, **what)
         others = (one for one in standing(self.store.answers(search_id)).get(search_id, []) if one.by != by)
         against = [] if kind == "wrong" else [one for one in others if differ(given, one)]
         return GivenAnswerBody(
             **vars(given),
+            is_hint=given.is_hint,
             sentence=self._counted().sentence if is_alone else "",
             disagrees=f"another person said that {in_words(against[-1])}" if against else None,
-            note=self._note(search) or (None if search.drawn_at else _NOT_DRAWN),
+            note=_HINT if self.is_hint else self._note(search) or (None if search.drawn_at else _NOT_DRAWN),
             why=why,
         )
 
@@ -254,12 +272,17 @@ class SearchReview:
 
     def take_back(self, number: int, *, by: str | None) -> str:
         """Take an answer back, of a person or, None, of anybody; tell what is known then."""
-        told = {one.number: one.by for one in self.store.answers()}
+        told = {one.number: one.by for one in self.store.answers(hints=True)}
         # What was called different outlives its search.
         told |= {one.answer: one.by for one in self.store.different()}
         if number not in told or by not in (None, told[number]):
             raise AnswerNotFoundError(number)
         self.store.take_back(number)
+        return self._counted().sentence
+
+    def take_back_all(self, by: str) -> str:
+        """Take all that a person said back; tell what is known then."""
+        self.store.take_back(by)
         return self._counted().sentence
 
     def next(self, n: int, *, by: str) -> SearchQuestionsBody:
@@ -292,13 +315,13 @@ class SearchReview:
 
     def search(self, search_id: str) -> KeptSearchBody:
         """A kept search with its answers."""
-        return self._body(self.store.get(search_id), self.store.answers(search_id))
+        return self._body(self.store.get(search_id), self.store.answers(search_id, hints=True))
 
     def page(self, after: str | None, size: int, shown: Shown | None = None) -> KeptSearchPageBody:
         """Kept searches of a kind, newest first; `after` is `next` of the page before."""
         place, found = _place_of(after), list[KeptSearchBody]()
         answers: dict[str, list[SearchAnswer]] = {}
-        for one in self.store.answers():
+        for one in self.store.answers(hints=True):
             answers.setdefault(one.search, []).append(one)
         # One more than asked for tells whether there is another page.
         while len(found) <= size and (part := self.store.page(place, _PAGE)):
@@ -432,6 +455,7 @@ class SearchReview:
                 threshold=answer.threshold.value,
                 candidates=_one_a_label(answer),
                 is_again=search.id in said,
+                hints=[one for one in self.store.answers(search.id, hints=True) if one.is_hint],
                 note=self._note(search),
             )
             for search, answer in zip(searches, answers, strict=True)
@@ -450,6 +474,9 @@ class SearchReview:
         n_by = {kind: sum(one is not None and one.kind == kind for one in settled) for kind in _KINDS}
         pairs = said_twice(said, answers, self.store.asked())
         labels = {one.label for one in settled if one is not None and one.label is not None}
+        everyone = self.store.answers(hints=True)
+        n_all = Counter(one.by for one in everyone)
+        n_hints = Counter(one.by for one in everyone if one.is_hint)
         known = KnownAnswersBody(
             gallery=self.matcher.gallery.name,
             n_kept=self.store.n_kept,
@@ -461,6 +488,7 @@ class SearchReview:
             n_disagreed=settled.count(None),
             n_labels=len(labels),
             n_wrong=sum(one.kind == "wrong" for one in self.store.answers()),
+            by=[AnswererBody(by=by, n=n - n_hints[by], n_hints=n_hints[by]) for by, n in n_all.most_common()],
             n_twice=len(pairs),
             n_otherwise=sum(differ(*pair) for pair in pairs),
             disagreements=[
@@ -470,7 +498,7 @@ class SearchReview:
                 for one, own in said.items()
                 if settle(own) is None
             ],
-            notes=self._notes(drawn, said, labels),
+            notes=self._notes(drawn, said, labels, n_hints.total()),
             fnir=None,
             fpir=None,
             sentence="",
@@ -506,7 +534,7 @@ class SearchReview:
         return found
 
     def _notes(
-        self, drawn: Sequence[KeptSearch], said: dict[str, list[SearchAnswer]], labels: set[str]
+        self, drawn: Sequence[KeptSearch], said: dict[str, list[SearchAnswer]], labels: set[str], n_hints: int
     ) -> list[str]:
         answered = [one for one in drawn if one.id in said]
         n_other = sum(one.bundle != self.matcher.snapshot.manifest.bundle for one in answered)
@@ -515,12 +543,14 @@ class SearchReview:
         told = [
             (n_other, f"{number_of(n_other, 'answered search', 'answered searches')}: {_OTHER_MODEL}"),
             (n_free, f"{number_of(n_free, 'answered search', 'answered searches')}: {_NOT_DRAWN}"),
+            (n_hints, f"{number_of(n_hints, 'answer')}: {_HINT}"),
             (len(gone), f"no item has these labels any more: {', '.join(gone[:_N_NEAREST])}"),
         ]
         return [text for n, text in told if n]
 
 
 _KINDS: tuple[AnswerKind, ...] = ("item", "label", "absent", "unsure")
+_HINT = "said by a key that may only search: it counts for that key alone"
 _NOT_DRAWN = "not drawn yet: what was said counts in no rate until then"
 _OTHER_MODEL = (
     "made with another model, whose embeddings cannot be compared with today's: it counts in no rate"

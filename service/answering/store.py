@@ -7,6 +7,9 @@ A kept search has a random key. The sample are the searches with the lowest keys
 any time a random sample of all that came, whoever kept them (bottom-k sampling; Cohen and Kaplan, 2007).
 Beside it lie the newest ones for a while, so that what was just shown can be answered, and all that were
 answered.
+
+An answer of who is trusted counts for everybody. That of a key that may only search is a hint: it has a
+number below zero and counts for that key alone; of what one key calls different the newest thousand stay.
 """
 
 from __future__ import annotations
@@ -44,6 +47,8 @@ _BUSY_SECONDS = 10.0
 # Searches that were just answered stay for as long, at most so many of them.
 _RECENT = timedelta(minutes=15)
 _MOST_RECENT = 1000
+# Items that one key which may only search calls different: every search compares with all of them.
+_MOST_HINTED = 1000
 # A search or an answer that another process or replica keeps is known to all after less.
 _MOMENT = timedelta(minutes=1)
 _MOST_OF_VISIT = 10
@@ -172,6 +177,11 @@ class SearchAnswer:
     by: str
     at: datetime
 
+    @property
+    def is_hint(self) -> bool:
+        """Tell whether it counts for nobody but who said it."""
+        return self.number < 0
+
 
 @dataclass(frozen=True)
 class DifferentPair:
@@ -191,6 +201,10 @@ class DifferentPair:
     embedding: FloatArray
     by: str
     at: datetime
+
+    def counts_for(self, asker: str | None) -> bool:
+        """Tell whether it counts where somebody searches; None for nobody in particular."""
+        return self.answer > 0 or self.by == asker
 
 
 class AskedSearch(NamedTuple):
@@ -247,9 +261,9 @@ class SearchStore:
                 # What asks for the same day and night would fill the sample.
                 file.execute(
                     "delete from searches where at < ? and drawn_at is null "
-                    "and id not in (select search from answers) and id in (select id from (select id, "
-                    "row_number() over (partition by visit order by key) place from searches) "
-                    "where place > ?)",
+                    "and id not in (select search from answers where number > 0) "
+                    "and id in (select id from (select id, row_number() over (partition by visit "
+                    "order by key) place from searches) where place > ?)",
                     ((now - _RECENT).timestamp(), _MOST_OF_VISIT),
                 )
 
@@ -282,18 +296,21 @@ class SearchStore:
         )
         return [_search(row, key) for row in found]
 
-    def answers(self, search_id: str | None = None, *, replaced: bool = False) -> list[SearchAnswer]:
+    def answers(
+        self, search_id: str | None = None, *, replaced: bool = False, hints: bool = False
+    ) -> list[SearchAnswer]:
         """Answers that hold, in the order in which they were given; those of one search, or of all. With
-        `replaced` also those in whose place the same person gave another one.
+        `replaced` also those in whose place the same person gave another one, with `hints` those too.
         """
         hold = "taken_back_at is null"
         if replaced:
             hold = f"({hold} or exists (select 1 from answers b where b.search = a.search and b.by = a.by "
             hold += "and b.at = a.taken_back_at))"
+        hold += "" if hints else " and number > 0"
         one = "" if search_id is None else " and search = ?"
         found = self._read(
             f"select number, search, kind, item_id, label, by, at from answers a where {hold}{one} "
-            "order by number",
+            "order by abs(number)",
             *(() if search_id is None else (search_id,)),
         )
         return [
@@ -315,6 +332,7 @@ class SearchStore:
         item_id: str | None = None,
         label: str | None = None,
         different: Mapping[str, bytes | None] | None = None,
+        is_hint: bool = False,
     ) -> SearchAnswer:
         """Keep what a person said, in place of what was said before; a wrong match stands alone. `different`
         are the items that it calls different from the picture, each with the SHA-256 of its file.
@@ -337,11 +355,16 @@ class SearchStore:
                     (now.timestamp(), search_id, by, item_id),
                 )
             if kind == "item":
-                file.execute("delete from different where search = ? and item_id = ?", (search_id, item_id))
+                # What counts for others no hint takes back.
+                file.execute(
+                    "delete from different where search = ? and item_id = ? and (by = ? or not ?)",
+                    (search_id, item_id, by, is_hint),
+                )
+            known = new_number(file, now, is_hint=is_hint)
             made = file.execute(
                 "insert into answers (number, search, kind, item_id, label, by, at) "
                 "values (?, ?, ?, ?, ?, ?, ?)",
-                (new_number(file, now), search_id, kind, item_id, label, by, now.timestamp()),
+                (known, search_id, kind, item_id, label, by, now.timestamp()),
             )
             number = int(made.lastrowid or 0)
             file.executemany(
@@ -352,18 +375,27 @@ class SearchStore:
                     for one, content in (different or {}).items()
                 ],
             )
+            if is_hint:
+                file.execute(
+                    "delete from different where answer < 0 and by = ? and (answer, item_id) not in (select "
+                    "answer, item_id from different where answer < 0 and by = ? order by answer limit ?)",
+                    (by, by, _MOST_HINTED),
+                )
             return SearchAnswer(number, search_id, kind, item_id, label, by, now)
 
-    def take_back(self, number: int) -> None:
-        """Take an answer back, and what it called different, also where its search has gone by its age."""
+    def take_back(self, which: int | str) -> None:
+        """Take an answer back, or all of a person, and what they called different, also of searches that have
+        gone by their age.
+        """
+        number, answer = ("number", "answer") if isinstance(which, int) else ("by", "by")
         with self.changing() as file:
             done = file.execute(
-                "update answers set taken_back_at = ? where number = ? and taken_back_at is null",
-                (datetime.now(UTC).timestamp(), number),
+                f"update answers set taken_back_at = ? where {number} = ? and taken_back_at is null",
+                (datetime.now(UTC).timestamp(), which),
             )
-            remembered = file.execute("delete from different where answer = ?", (number,))
+            remembered = file.execute(f"delete from different where {answer} = ?", (which,))
             if not done.rowcount and not remembered.rowcount:
-                raise AnswerNotFoundError(number)
+                raise AnswerNotFoundError(which if isinstance(which, int) else f"of '{which}'")
 
     @property
     def changes_path(self) -> Path:
@@ -684,7 +716,7 @@ def _let_go(file: sqlite3.Connection, now: datetime, most: int | None, days: flo
         file.execute("insert or replace into wanted values ('most', ?)", (most,))
         file.execute(
             "delete from searches where key > (select key from searches order by key limit 1 offset ?) "
-            "and id not in (select search from answers) "
+            "and id not in (select search from answers where number > 0) "
             "and (at < ? or id not in (select id from searches order by at desc limit ?))",
             (most - 1, (now - _RECENT).timestamp(), _MOST_RECENT),
         )

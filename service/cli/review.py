@@ -32,6 +32,9 @@ def review(
     take_back: Annotated[
         int | None, typer.Option(metavar="NUMBER", help="Take an answer back, anybody's.")
     ] = None,
+    take_back_all: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Take back all that a person, or a key, said.")
+    ] = None,
     add: Annotated[
         bool,
         typer.Option(
@@ -71,7 +74,8 @@ def review(
         else:
             _add(place, a_label, add_search, as_json=json_output)
         return
-    if not (answer or take_back is not None or json_output):
+    takes_back = take_back is not None or take_back_all is not None
+    if not (answer or takes_back or json_output):
         with local_server(home, port) as server:
             SearchReview(server.state.place(gallery).matcher)
             # What was wrongly matched can be set aside there.
@@ -84,8 +88,9 @@ def review(
     if answer is not None:
         _print_given(operation.run(place, _request(*answer), by=by), as_json=json_output)
         _try_promise(place)
-    elif take_back is not None:
-        sentence = reviewed.take_back(take_back, by=None)
+    elif takes_back:
+        sentence = "" if take_back is None else reviewed.take_back(take_back, by=None)
+        sentence = sentence if take_back_all is None else reviewed.take_back_all(take_back_all)
         print_json({"sentence": sentence}) if json_output else say(sentence)
         _try_promise(place)
     else:

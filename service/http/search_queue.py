@@ -63,6 +63,8 @@ class Search:
     options: dict[str, Any]
     # Name of its key, and address.
     sender: str = ""
+    # Name of its key alone.
+    asker: str | None = None
     # Id of the kept search that is searched for again; it is not kept a second time.
     kept: str | None = None
     is_gone: bool = False
@@ -95,8 +97,9 @@ class Search:
 def _arguments(searches: Sequence[Search], raws: Sequence[FloatArray], seconds: float) -> dict[str, Any]:
     """Arguments of `Matcher.search` for the queries of all searches, in order; `raws` came of the network."""
     first = searches[0]
+    options = {**first.options, "askers": [one.asker for one in searches for _ in one.queries]}
     if first.kind != "images":
-        return {**first.options, first.kind: [query for one in searches for query in one.queries]}
+        return {**options, first.kind: [query for one in searches for query in one.queries]}
     # They waited for each other: what took one of them its time took it all.
     spent: Counter[str] = Counter()
     rows = []
@@ -105,7 +108,7 @@ def _arguments(searches: Sequence[Search], raws: Sequence[FloatArray], seconds: 
             rows.append(first.matcher.embedder.finish_queries(one.prepared, raw))
         spent.update(one.milliseconds)
     milliseconds = dict(spent) | {"embed": 1e3 * seconds}
-    return {**first.options, "embedded": EmbeddedImages(np.concatenate(rows), milliseconds)}
+    return {**options, "embedded": EmbeddedImages(np.concatenate(rows), milliseconds)}
 
 
 def take(waiting: deque[Search], *, n_idle: int, most: int) -> list[Search]:

@@ -100,10 +100,14 @@ class _Shown:
     columns: list[list[int]]  # Candidates of each place
 
 
+# Name of the key that each query came with, where there are any.
+Askers = Sequence[str | None] | None
+
+
 class DifferentItems(Protocol):
     """Items that persons called different from a picture."""
 
-    def of(self, queries: FloatArray, view: GalleryView) -> list[Ints] | None:
+    def of(self, queries: FloatArray, view: GalleryView, askers: Askers = None) -> list[Ints] | None:
         """Positions of those of each query, (B, d) initial embeddings; None where there are none for any."""
 
 
@@ -198,6 +202,7 @@ class GallerySearch:
         embedded: EmbeddedImages | None = None,
         asked: SearchOptions | None = None,
         without: Sequence[str] | None = None,
+        askers: Askers = None,
         **options: Any,
     ) -> list[Answer]:
         """Answer each query, in order.
@@ -210,6 +215,7 @@ class GallerySearch:
             asked: How to search, where that was looked at before.
             without: Items that count as not in the gallery; where it is given, even empty, nothing is left
                 out because a person called it different.
+            askers: Name of the key that each query came with: what that alone called different is left out.
             **options: Those of `SearchOptions`: `limit` (of matches and of candidates, or of groups of each),
                 `threshold`, `refine`, `steps`, `rerank`, `group_by`, `filter` (which changes no score:
                 see docs/serving.md), `sort_by`, `include_candidates` and `explain`.
@@ -251,7 +257,7 @@ class GallerySearch:
             milliseconds["filter"] = 1e3 * (time.perf_counter() - started)
         n_wanted = max(asked.limit, N_DECIDED_CANDIDATES)
         known = self.different if without is None else None
-        different = None if known is None else known.of(queries, self.view)
+        different = None if known is None else known.of(queries, self.view, askers)
         n_fetched = n_wanted + max(map(len, different or ()), default=0)
         scored = scorer.score(queries, n_fetched, excluded=excluded, selection=selection, items=items)
         milliseconds.update({stage: 1e3 * spent for stage, spent in scored.seconds.items()})

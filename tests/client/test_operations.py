@@ -128,6 +128,7 @@ LEFT_OUT = {
     "start_check",
     "start_duplicates",
     "start_labelling",
+    "take_back_answers_of",
     "take_back_answer",
     "take_back_copy_verdict",
 }

@@ -90,9 +90,10 @@ async def answer_search(
     # What was just searched for is kept first, here or through whom it was searched.
     await state.keeper.wait_for(_store(state, gallery), [body.search_id])
     given: list[GivenAnswerBody] = await state.calls(request.scope).called(
-        request, lambda: answer.run(state.place(gallery), body, by=_who(request))
+        request, lambda: answer.keep(_said_in(state, gallery, request), body, by=_who(request))
     )
-    state.promises.answered(gallery)
+    if not given[0].is_hint:
+        state.promises.answered(gallery)
     return given[0]
 
 
@@ -109,10 +110,11 @@ async def answer_searches(
     call_of(request.scope).items.update(searches=ids)
     await state.keeper.wait_for(_store(state, gallery), ids)
     # All are kept by what the gallery is now.
-    review = cache(partial(_review, state, gallery))
+    review = cache(partial(_said_in, state, gallery, request))
     said = [partial(_kept_or_refused, review, request, *one) for one in enumerate(body.answers)]
     *found, sentence = await state.calls(request.scope).called(request, *said, lambda: review().sentence())
-    state.promises.answered(gallery)
+    if not review().is_hint:
+        state.promises.answered(gallery)
     # Without one nobody is there any more.
     known = {"sentence": sentence or ""}
     given = [one if isinstance(one, GivenAnswerBody) else None for one in found]
@@ -157,6 +159,20 @@ async def list_labels(
 def get_search_answers(gallery: str, state: StateDependency) -> KnownAnswersBody:
     """Sum of what the answers to kept searches say so far."""
     return _review(state, gallery).known()
+
+
+@admin_router.delete("/answers")
+def take_back_answers_of(
+    gallery: str,
+    by: Annotated[str, Query(max_length=1024, description="Name that they are kept under.")],
+    request: Request,
+    state: StateDependency,
+) -> TakenBackBody:
+    """Take back all answers of a key, or of who used the command, and what they called different."""
+    call_of(request.scope).items.update(by=by)
+    sentence = _review(state, gallery).take_back_all(by)
+    state.promises.answered(gallery)
+    return TakenBackBody(sentence=sentence)
 
 
 @admin_router.get("/answers/next")
@@ -262,6 +278,13 @@ def _store(state: State, gallery: str) -> SearchStore:
 
 def _review(state: State, gallery: str) -> SearchReview:
     return SearchReview(state.galleries.matcher(gallery))
+
+
+def _said_in(state: State, gallery: str, request: Request) -> SearchReview:
+    """Review that a key says something in, which counts for that key alone where it may only search."""
+    grant = call_of(request.scope).grant
+    is_hint = grant is not None and not grant.is_trusted
+    return SearchReview(state.galleries.matcher(gallery), is_hint=is_hint)
 
 
 def _who(request: Request) -> str:

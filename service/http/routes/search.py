@@ -203,8 +203,9 @@ async def _answered(
     # Without the query: what asks for the same is answered together.
     chosen = {name: getattr(options, name) for name in SearchOptions.model_fields}
     asked, call = SearchOptions.model_construct(**chosen), call_of(request.scope)
-    sender = f"{call.grant and call.grant.name} {request.client and request.client.host}"
-    search = Search(gallery, kind, queries, {"asked": asked}, sender, kept=kept)
+    asker = None if call.grant is None else call.grant.name
+    sender = f"{asker} {request.client and request.client.host}"
+    search = Search(gallery, kind, queries, {"asked": asked}, sender, asker, kept=kept)
     answers: list[Answer] = await state.searches.answered_to(request, search)
     if call.span is not None:
         call.span.add_stages(answers[0].milliseconds)

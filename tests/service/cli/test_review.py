@@ -38,6 +38,9 @@ def test_a_script_asks_answers_and_takes_back(run: Run, store: SearchStore) -> N
     assert json.loads(run(*REVIEW, "--json", "-n", 0).stdout)["known"]["n_answered"] == 2
     assert "Of 1 answered search" in run(*REVIEW, "--take-back", given["number"]).stdout
     assert [one.search for one in store.answers()] == [second]
+    store.answer(first, "absent", by="eve 0", is_hint=True)
+    assert "Of 1 answered search" in run(*REVIEW, "--take-back-all", "eve 0").stdout
+    assert [one.by for one in store.answers(hints=True)] == [given["by"]]
 
 
 @pytest.mark.parametrize("said", ["plain", "label", "absent=yes", "colour=red", "unsure="])

@@ -132,3 +132,40 @@ def test_only_who_may_search_answers_and_only_an_admin_reads(
     elsewhere = web.post("/v1/galleries/boots/answers", json=body, headers=keys["other"])
     assert (elsewhere.status_code, "'boots' has no kept search" in elsewhere.text) == (404, True)
     assert not SearchStore(gallery.path.with_name("boots")).exists
+
+
+def shown(web: TestClient, search: str, key: dict[str, str]) -> list[str]:
+    found = told(web.post("/v1/galleries/shoes/search", json={"search_id": search, "limit": 50}, headers=key))
+    return [one["id"] for one in found["matches"] + found["candidates"]]
+
+
+def test_a_key_that_may_only_search_changes_nothing_for_others(
+    web: TestClient, searches: list[KeptSearch], keys: dict[str, dict[str, str]]
+) -> None:
+    search = searches[0].id
+    item = shown(web, search, keys["bob"])[0]
+    given = told(web.post(ANSWERS, json={"search_id": search, "wrong": item}, headers=keys["eve"]))
+    absent = [{"search_id": one.id, "absent": True} for one in searches]
+    told(
+        web.post(
+            ANSWERS.replace("/answers", "/answer-batches"), json={"answers": absent}, headers=keys["eve"]
+        )
+    )
+    assert (given["is_hint"], given["number"] < 0, "that key alone" in given["note"]) == (True, True, True)
+    assert [item in shown(web, search, keys[one]) for one in ("eve", "bob", "owner")] == [False, True, True]
+    asked = told(web.get(f"{ADMIN}/answers/next", params={"n": 12}, headers=keys["owner"]))["questions"]
+    assert len(asked) == 12
+    assert {(one["is_again"], one["hints"][-1]["kind"]) for one in asked} == {(False, "absent")}
+    known = told(web.get(f"{ADMIN}/answers", headers=keys["owner"]))
+    assert (known["n_answered"], known["n_wrong"], known["n_absent"]) == (0, 0, 0)
+    assert [(one["by"][:4], one["n"], one["n_hints"]) for one in known["by"]] == [("eve ", 0, 13)]
+    # Who says both says the last word for itself alone.
+    told(web.post(ANSWERS, json={"search_id": search, "wrong": item}, headers=keys["owner"]))
+    told(web.post(ANSWERS, json={"search_id": search, "item_id": item}, headers=keys["eve"]))
+    assert item not in shown(web, search, keys["bob"])
+    by = {"by": known["by"][0]["by"]}
+    assert web.delete(f"{ADMIN}/answers", params=by, headers=keys["eve"]).status_code == 403
+    assert told(web.delete(f"{ADMIN}/answers", params=by, headers=keys["owner"]))["sentence"]
+    assert web.delete(f"{ADMIN}/answers", params=by, headers=keys["owner"]).status_code == 404
+    (left,) = told(web.get(f"{ADMIN}/answers", headers=keys["owner"]))["by"]
+    assert (left["by"][:6], left["n"], left["n_hints"]) == ("owner ", 1, 0)

@@ -25,7 +25,7 @@ function Search({ gallery, search, isMarked, onMark, onOpen }) {
     </button>
     <label class="tick"><input type="checkbox" checked=${isMarked} aria-label=${`Mark ${name}`} onClick=${(event) => onMark(event.target.checked, event.shiftKey)} />
       <span><${VerdictTag} verdict=${search.verdict} /> <span class="soft small">${when(search.at)}</span></span></label>
-    <ul class="review-answers">${search.answers.map((one) => html`<li key=${one.number} dir="auto">${saidInWords(one)}</li>`)}
+    <ul class="review-answers">${search.answers.map((one) => html`<li key=${one.number} dir="auto">${saidInWords(one)}${one.is_hint && " (does not count)"}</li>`)}
       ${!search.answers.length && html`<li class="soft">Not answered yet</li>`}</ul>
   </li>`;
 }

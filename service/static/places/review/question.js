@@ -7,9 +7,9 @@ import { Button } from "../../parts/field.js";
 import { LabelSearch } from "../../parts/labels.js";
 import { Picture } from "../../parts/picture.js";
 import { useShortcuts } from "../../parts/shortcuts.js";
-import { GETS, picture } from "./words.js";
+import { GETS, picture, saidInWords } from "./words.js";
 
-const MOST = 9;
+const MOST = 9, MOST_HINTS = 3;
 
 // What comes next is there when it comes.
 export function preload(paths) {
@@ -50,6 +50,7 @@ export function Question({ gallery, search, note = "", isBusy = false, onSay, on
         ? html`<${Picture} path=${picture(gallery, id)} alt="What was searched for" />`
         : html`<span class="picture missing">Searched by numbers, without a picture</span>`}
       <p>${gets[search.verdict] ?? "Nothing is decided: there is no threshold yet."} ${note}</p>
+      ${(search.hints ?? []).slice(-MOST_HINTS).map((one) => html`<p key=${one.number} class="soft small"><bdi>${short(one.by, 40)}</bdi> may only search, so this does not count: <bdi>${saidInWords(one)}</bdi></p>`)}
       <div class="review-says">
         <${Button} onClick=${() => say({ absent: true })}>We don't have it <kbd>N</kbd><//>
         <${Button} onClick=${() => find(true)}>Another label <kbd>/</kbd><//>
