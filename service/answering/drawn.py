@@ -15,13 +15,13 @@ import numpy as np
 
 from vicinal.calibration import CalibrationError
 from vicinal.calibration.advice import advise
-from vicinal.calibration.arrays import FloatArray
+from vicinal.calibration.arrays import Bytes, FloatArray, Ints
 from vicinal.indexer.jobs.set_aside import stand_ins
-from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.service.answering.asking import differ, said_twice, settle
 from vicinal.service.answering.store import KeptSearch, SearchAnswer, SearchStore, standing
 from vicinal.service.measuring.queries import LabelledQueries
 from vicinal.service.measuring.searches import DrawnSearches, SearchRows
+from vicinal.service.measuring.twins import GalleryPictures, twins_told
 from vicinal.service.measuring.visits import Visits, search_visits
 
 # Searches that stand for all, beside those that were drawn.
@@ -36,42 +36,64 @@ _LACKING = "answers with a label that the gallery lacks now, which count as of t
 
 
 class SearchedItems:
-    """Items of a version that came of kept searches, which no search of the same visit is to find."""
+    """Items of a version that kept searches are not to find: those that came of searches of the same visit,
+    and those whose very picture was searched for, with their visits.
+    """
 
-    def __init__(self, searches: Iterable[KeptSearch], snapshot: Snapshot) -> None:
+    def __init__(self, searches: Iterable[KeptSearch], pictures: GalleryPictures) -> None:
+        snapshot = pictures.snapshot
         noted = {one.item_id: _visit(one) for one in searches if one.item_id is not None}
         told = search_visits(snapshot)
         names = np.array([noted.get(one) for one in snapshot.item_table["id"].to_pylist()], dtype=object)
         for name, places in told.items():
             names[places] = name
-        self.visits = Visits("searches", names)
+        self._visits = Visits("searches", names)
         # Also of items that are in no version yet.
         self._named = {*noted.values(), *told}
-        self._snapshot = snapshot
+        self._pictures, self._twins = pictures, dict[str, Ints]()
+
+    def excluded(self, searches: Sequence[KeptSearch]) -> list[Ints]:
+        """Positions that each of some searches of the version's bundle is not to find, ascending."""
+        new = [one for one in searches if one.id not in self._twins]
+        if new:
+            found = self._pictures.twins(_embeddings(new), _signatures(new))
+            self._twins.update(zip((one.id for one in new), found, strict=True))
+        left_out = (self._pictures.left_out(self._twins[one.id]) for one in searches)
+        return list(map(np.union1d, left_out, map(self._own, searches)))
+
+    def named(self, searches: Iterable[KeptSearch]) -> list[tuple[str, str]]:
+        """Ids of searches for pictures of items that came of no search of their visit, and an item of each."""
+        ids = self._pictures.snapshot.item_table["id"]
+        found = ((one.id, np.setdiff1d(self._twins[one.id], self._own(one))) for one in searches)
+        return [(name, ids[int(twins[0])].as_py()) for name, twins in found if len(twins)]
+
+    def _own(self, search: KeptSearch) -> Ints:
+        return self._visits.members(_visit(search))
 
     def rows(self, searches: Sequence[KeptSearch], pipeline: str) -> SearchRows:
         """Kept searches as they are scored by a pipeline's key."""
-        manifest = self._snapshot.manifest
-        names, now = [_visit(one) for one in searches], (manifest.version, pipeline)
+        manifest, excluded = self._pictures.snapshot.manifest, self.excluded(searches)
         scores = [
-            one.top_score or 0.0 if now == (one.version, one.pipeline) and name not in self._named else np.nan
-            for one, name in zip(searches, names, strict=True)
+            (one.top_score or 0.0) if (one.version, one.pipeline) == (manifest.version, pipeline) else np.nan
+            for one in searches
         ]
+        is_changed = [_visit(one) in self._named or len(self._twins[one.id]) > 0 for one in searches]
         found = _embeddings(searches) if searches else np.empty((0, manifest.dim), np.float32)
-        return SearchRows(found, [self.visits.members(one) for one in names], np.array(scores, np.float64))
+        return SearchRows(found, excluded, np.where(is_changed, np.nan, np.array(scores, np.float64)))
 
     def are_all(self, search: KeptSearch, label: object, n: int) -> bool:
-        """Tell whether the n items of a label are all of the visit of a search."""
-        labels = self._snapshot.labels[self.visits.members(_visit(search))]
+        """Tell whether the n items of a label are all among those that a search is not to find."""
+        labels = self._pictures.snapshot.labels[self.excluded([search])[0]]
         return 0 < n == int((labels == label).sum())
 
 
-def drawn_searches(store: SearchStore, snapshot: Snapshot, pipeline: str) -> DrawnSearches:
+def drawn_searches(store: SearchStore, pictures: GalleryPictures, pipeline: str) -> DrawnSearches:
     """Answered searches of a gallery, for a version and a pipeline's key; CalibrationError without any."""
     searches = {one.id: one for one in store.searches(most=_MOST_DRAWN_FROM)}
     answers = {one: found for one, found in standing(store.answers()).items() if one in searches}
     all_answers = store.answers(replaced=True)
-    bundle, items = snapshot.manifest.bundle, SearchedItems(searches.values(), snapshot)
+    snapshot, items = pictures.snapshot, SearchedItems(searches.values(), pictures)
+    bundle = snapshot.manifest.bundle
     labels = dict(zip(snapshot.item_table["id"].to_pylist(), snapshot.labels, strict=True))
     n_of, named = Counter(labels.values()), {(one.search, one.label) for one in all_answers}
     # What was said of a copy that is set aside holds for the item that stays for it.
@@ -79,6 +101,7 @@ def drawn_searches(store: SearchStore, snapshot: Snapshot, pipeline: str) -> Dra
     drawn = [one for one in searches.values() if one.drawn_at is not None and one.id in answers]
     usable = [one for one in drawn if one.bundle == bundle]
     told = list[tuple[KeptSearch, object]]()
+    items.excluded(usable)
     for one in usable:
         said, own = _said(one, settle(answers[one.id]), labels), labels.get(one.item_id or "")
         if isinstance(said, str) and own is not None and (one.id, own) not in named:
@@ -113,14 +136,17 @@ def drawn_searches(store: SearchStore, snapshot: Snapshot, pipeline: str) -> Dra
             np.array([said for _, said in named_by], dtype=object),
             ids=np.array([one.id for one in queries], dtype=object),
             visits=np.array([_visit(one) for one in queries], dtype=object),
+            left_out=np.fromiter(items.excluded(queries), dtype=object),
         ),
         others=items.rows([one for one, _ in others], pipeline),
         is_unsure=np.array([said is _UNSURE for _, said in others], dtype=bool),
         sample=items.rows(sample, pipeline),
-        visits=items.visits,
         n_again=len(twice),
         n_disagreed=sum(differ(*pair) for pair in twice),
-        warnings=tuple(f"{what}: {n:,}" for what, n in counts.items() if n),
+        warnings=(
+            *(f"{what}: {n:,}" for what, n in counts.items() if n),
+            *twins_told(items.named(usable), len(usable)),
+        ),
     )
 
 
@@ -141,6 +167,11 @@ def _stranger(search: KeptSearch) -> str:
 
 def _embeddings(searches: Iterable[KeptSearch]) -> FloatArray:
     return np.stack([one.embedding for one in searches])
+
+
+def _signatures(searches: Iterable[KeptSearch]) -> Bytes:
+    """(n, 768), zero where there is no picture."""
+    return np.stack([np.frombuffer(one.signature or bytes(768), np.uint8) for one in searches])
 
 
 def _visit(search: KeptSearch) -> str:

@@ -30,7 +30,7 @@ def try_promise(matcher: Matcher) -> PromiseCheck | None:
         return None
     calibrator = matcher.calibrator(record.pipeline)
     try:
-        drawn = drawn_searches(store, matcher.snapshot, record.pipeline.key)
+        drawn = drawn_searches(store, matcher.pictures, record.pipeline.key)
         found = check_calibration(
             calibrator,
             record,

@@ -428,7 +428,7 @@ class SearchReview:
             known = _scores.setdefault(state, {})
         lacking = [one for one in searches if one.id not in known]
         if lacking:
-            items = SearchedItems(self.store.searches(most=_MOST_DRAWN_FROM), self.matcher.snapshot)
+            items = SearchedItems(self.store.searches(most=_MOST_DRAWN_FROM), self.matcher.pictures)
             pipeline = self.matcher.thresholds.with_form(self.matcher.pipeline, self.threshold)
             scorer = self.matcher.calibrator(pipeline).scorer
             rows = items.rows(lacking, self.pipeline)
@@ -523,7 +523,7 @@ class SearchReview:
         calibrator = self.matcher.calibrator(pipeline)
         # Where nothing that was drawn could be told.
         with suppress(CalibrationError):
-            told = drawn_searches(self.store, self.matcher.snapshot, self.pipeline)
+            told = drawn_searches(self.store, self.matcher.pictures, self.pipeline)
             searches = calibrator.score_searches(told, threshold).searches
             for rate in SEARCH_RATES:
                 one = None if searches is None else searches.interval(rate, threshold)

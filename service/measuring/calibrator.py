@@ -167,14 +167,8 @@ class Calibrator:
         return replace(measured, searches=drawn.scored(measured, self.snapshot, self.scorer, threshold))
 
     def _score_searches(self, drawn: DrawnSearches, on_progress: OnProgress) -> Measurement:
-        scoring = TrialScoring(
-            self.snapshot,
-            self.scorer,
-            drawn.labelled,
-            visits=drawn.visits,
-            takes_out=False,
-            device=self.device,
-        )
+        asked = drawn.labelled
+        scoring = TrialScoring(self.snapshot, self.scorer, asked, takes_out=False, device=self.device)
         return scoring.measure(on_progress)
 
     def score(self, queries: LabelledQueries, on_progress: OnProgress) -> Measurement:

@@ -308,11 +308,17 @@ class Matcher(GallerySearch):
         matcher.keep_of(self)
         return matcher
 
+    @cached_property
+    def pictures(self) -> GalleryPictures:
+        """Pictures of the items of the built version."""
+        return GalleryPictures(self.gallery, self.snapshot)
+
     def calibrator(self, pipeline: Pipeline) -> Calibrator:
         """Calibrator of a pipeline on the built version."""
-        pictures = GalleryPictures(self.gallery, self.snapshot)
         refinement, device = self.refinement(pipeline), self.gallery.index_device
-        return Calibrator(self.snapshot, pipeline, refinement=refinement, pictures=pictures, device=device)
+        return Calibrator(
+            self.snapshot, pipeline, refinement=refinement, pictures=self.pictures, device=device
+        )
 
     def activate(self, record_id: str) -> CalibrationRecord:
         """Put a record in force that was kept."""

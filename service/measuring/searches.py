@@ -15,7 +15,6 @@ from vicinal.service.measuring.evidence import Evidence, UnsureBand
 from vicinal.service.measuring.group_trials import own_scores_with_one_less
 from vicinal.service.measuring.measurement import Measurement, top_scores
 from vicinal.service.measuring.queries import LabelledQueries
-from vicinal.service.measuring.visits import Visits
 from vicinal.service.search.pipeline import Group
 from vicinal.service.search.scorer import Scorer
 from vicinal.service.words import counted
@@ -53,7 +52,6 @@ class DrawnSearches:
         others: Those that could not be told, and those that count in no rate.
         is_unsure: (n,) which of the others could not be told.
         sample: The random sample of all searches.
-        visits: Items that came of searches, by the visit of the search: never found by the like of them.
         n_again: Searches that were asked about twice, and answered.
         n_disagreed: Those of them that were answered differently.
         warnings: What was left out, or is told anew.
@@ -63,7 +61,6 @@ class DrawnSearches:
     others: SearchRows
     is_unsure: Mask
     sample: SearchRows
-    visits: Visits
     n_again: int = 0
     n_disagreed: int = 0
     warnings: tuple[str, ...] = ()

@@ -7,7 +7,7 @@ and every search would find them. Where nothing of its label is left, the query 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -92,18 +92,20 @@ def searched_apart(
             f"all {len(is_lost):,} queries are pictures of the gallery's own items, which has no others of "
             "their labels: search for other photos"
         )
-    warnings, kept = _told(queries[0], named, int(is_lost.sum())), np.flatnonzero(~is_lost)
+    names, kept = queries[0].ids, np.flatnonzero(~is_lost)
+    pairs = [(str(row if names is None else names[row]), item) for row, item in named.items()]
+    warnings = twins_told(pairs, len(is_lost), int(is_lost.sum()))
     return [replace(one, warnings=(*one.warnings, *warnings)).take(kept) for one in found]
 
 
-def _told(queries: LabelledQueries, named: dict[int, str], n_lost: int) -> Iterator[str]:
-    if named:
-        names = range(len(queries.labels)) if queries.ids is None else queries.ids
-        shown = [f"'{names[row]!s:.60}' is '{item:.60}'" for row, item in named.items()]
-        more = ", …" if len(shown) > _MOST_NAMED else ""
-        lost = f"; so many lose their label by that, and count in no rate: {n_lost:,}" if n_lost else ""
-        yield (
-            f"queries that are pictures of the gallery's own items: {len(named):,} of {len(names):,} "
-            f"({', '.join(shown[:_MOST_NAMED])}{more}), each searched for as if that item and those of its "
-            f"visit were not there{lost}"
-        )
+def twins_told(named: Sequence[tuple[str, str]], n: int, n_lost: int = 0) -> tuple[str, ...]:
+    """Warning of those of n queries that are pictures of items, by both names; `n_lost` lost their label."""
+    if not named:
+        return ()
+    shown = ", ".join(f"'{query:.60}' is '{item:.60}'" for query, item in named[:_MOST_NAMED])
+    more = ", …" if len(named) > _MOST_NAMED else ""
+    lost = f"; so many lose their label by that, and count in no rate: {n_lost:,}" if n_lost else ""
+    return (
+        f"queries that are pictures of the gallery's own items: {len(named):,} of {n:,} ({shown}{more}), "
+        f"each searched for as if that item and those of its visit were not there{lost}",
+    )

@@ -222,7 +222,7 @@ def answered_searches(matcher: Matcher, pipeline: Pipeline) -> DrawnSearches:
     from vicinal.service.answering.drawn import drawn_searches
     from vicinal.service.answering.store import SearchStore
 
-    return drawn_searches(SearchStore(matcher.gallery.path), matcher.snapshot, pipeline.key)
+    return drawn_searches(SearchStore(matcher.gallery.path), matcher.pictures, pipeline.key)
 
 
 def measure(

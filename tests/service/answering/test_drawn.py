@@ -30,7 +30,7 @@ FPIR = Target(rate="fpir", value=0.05)
 
 
 def drawn_of(kept: Kept, matcher: Matcher) -> DrawnSearches:
-    return drawn_searches(kept.store, matcher.snapshot, matcher.pipeline.key)
+    return drawn_searches(kept.store, matcher.pictures, matcher.pipeline.key)
 
 
 def calibrated(kept: Kept, matcher: Matcher, target: Target = FPIR) -> Calibration:

@@ -11,13 +11,17 @@ import pytest
 from PIL import Image
 
 from tests.service.answering.conftest import LABELS
+from tests.service.kept_searches import as_kept
 from tests.service.types import Calibrate, Run, View
 from vicinal.calibration import CalibrationError, Target
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.preparation import make_signature
 from vicinal.models.embedder import Embedder
+from vicinal.service.answering.drawn import drawn_searches
+from vicinal.service.answering.store import SearchStore
 from vicinal.service.measuring import twins
 from vicinal.service.measuring.calibrator import Calibration, Calibrator
+from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.measuring.queries import LabelledQueries
 from vicinal.service.measuring.twins import GalleryPictures
 from vicinal.service.measuring.visits import Visits
@@ -105,6 +109,34 @@ def test_a_copy_under_a_label_that_the_gallery_lacks_is_still_of_a_stranger(
     ids = gallery.snapshot().item_table["id"].to_pylist()
     assert not found.mates.has_mate[0]
     assert ids[found.found.best_items[0]] != "red shoe/view 2.png"
+
+
+def test_a_kept_search_with_a_file_of_the_gallery_is_told_by_the_others_of_its_label(
+    gallery: Gallery, matcher: Matcher, copies: LabelledQueries, red_is_one_visit: None
+) -> None:
+    store = SearchStore(gallery.path)
+    answers = [matcher.search(embeddings=row, include_candidates=True)[0] for row in copies.embeddings]
+    kept = [
+        as_kept(*one, signature=picture.tobytes(), id=f"search {row:02}")
+        for row, (*one, picture) in enumerate(zip(answers, copies.embeddings, copies.signatures, strict=True))
+    ]
+    store.keep([(one, None) for one in kept], most=100, days=30.0)
+    store.draw([one.id for one in kept])
+    for one, label in zip(kept, copies.labels, strict=True):
+        store.answer(one.id, "label", by="anna", label=label)
+    drawn = drawn_searches(store, matcher.pictures, matcher.pipeline.key)
+    named = (
+        "queries that are pictures of the gallery's own items: 10 of 20 ('search 00' is 'red shoe/view 2.png'"
+    )
+    assert drawn.warnings[-1].startswith(named)
+    # Nothing of the first one's label is left: it counts in no rate, but among all searches.
+    assert (len(drawn.labelled.labels), len(drawn.others.scores), drawn.is_unsure.any()) == (19, 1, False)
+    measured = matcher.calibrator(OFF).score_searches(drawn, 0.5)
+    row = drawn.labelled.ids.tolist().index("search 01")
+    expected = best_without(gallery, copies, 1, [f"{LABELS[1]}/view 2.png"])
+    assert measured.mates.best_scores[row] == pytest.approx(expected, abs=1e-6)
+    tops = [np.sort(one) for one in (measured.searches.sample_scores, measured.searches.top_scores)]
+    assert tops[0] == pytest.approx(tops[1], abs=1e-6)
 
 
 @pytest.mark.parametrize(
