@@ -32,27 +32,12 @@ def query(tmp_path: Path, view: View) -> Path:
     return tmp_path / "query.png"
 
 
-@pytest.mark.slow
-def test_index_search_and_calibrate_after_one_another(run: Run, catalog: Path, query: Path) -> None:
-    run("index", catalog, "-g", "shoes")
-    assert "No threshold to decide by" in run("search", query, "-g", "shoes").stdout
-    assert "of 100 photos of things you have" in run("calibrate", "-g", "shoes").stdout
-    output = run("search", query, "-g", "shoes").stdout
-    assert "matches at threshold" in output
-    assert "plain/view" in output
-
-
 def test_search_as_json_is_the_answer(run: Run, data_dir: Path, query: Path) -> None:
     arguments = ("search", query, "-g", "shoes", "--threshold", 0.5, "--candidates", "--limit", 3, "--json")
     answer = json.loads(run(*arguments).stdout)
     assert answer["no_match"] is False
     assert answer["matches"][0]["label"] == "plain"
     assert len(answer["candidates"]) == 3
-
-
-def test_gallery_list_names_all(run: Run, data_dir: Path) -> None:
-    assert [one["name"] for one in json.loads(run("gallery", "list", "--json").stdout)] == ["shoes"]
-    assert "shoes" in run("gallery", "list").stdout
 
 
 def test_gallery_show_holds_versions_report_and_calibrations(run: Run, data_dir: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import httpx
@@ -39,29 +38,6 @@ def test_a_patch_that_is_refused_changed_nothing(client: TestClient, metadata: s
     answer = client.patch(ITEM, content=f'{{"label": "other", "metadata": {metadata}}}', headers=JSON)
     assert answer.status_code in (400, 422)
     assert (client.get(ITEM).json(), client.get(SHOES).json()["revision"]) == before
-
-
-@pytest.mark.parametrize(
-    ("sent", "kept"),
-    [
-        ("Cafe\u0301 ", "Caf\u00e9"),
-        ("\ufeffCaf\u00e9", "Caf\u00e9"),
-        (" ", None),
-        ("", None),
-        (7, "7"),
-        (1.0, "1"),
-        (True, "true"),
-    ],
-)
-def test_a_label_is_kept_in_one_form(
-    client: TestClient, view: View, encode: Encode, sent: Any, kept: str | None
-) -> None:
-    assert client.patch(ITEM, json={"label": sent}).status_code == 200
-    assert client.get(ITEM).json()["label"] == kept
-    if isinstance(sent, str):
-        fields = {"id": "new", "label": sent}
-        assert client.post(f"{SHOES}/items", files={"image": encode(view(50, 0))}, data=fields).is_success
-        assert client.get(f"{SHOES}/items/new").json()["label"] == kept
 
 
 # What ends a line, a text or a header for somebody, with a header that nobody set.

@@ -104,13 +104,6 @@ def test_a_batch_equals_its_queries_alone(client: TestClient, view: View, encode
     assert answers == [search(client, **query, **options) for query in queries]
 
 
-def test_the_threshold_of_an_answer_is_in_full_precision(client: TestClient) -> None:
-    """Sending it back decides the same."""
-    calibrated = search(client, item_id=ITEM)
-    by_request = search(client, item_id=ITEM, threshold=calibrated["threshold"]["value"])
-    assert by_request["matches"] == calibrated["matches"]
-
-
 def test_an_answer_names_its_gallery_version_and_bundle(client: TestClient, embedder: Embedder) -> None:
     answer = search(client, item_id=ITEM)
     assert answer["gallery"] == "shoes"

@@ -146,14 +146,6 @@ def test_the_limit_cuts_the_matches_and_changes_none(matcher: Matcher, limit: in
     assert answer.no_match == everything.no_match
 
 
-def test_a_batch_is_answered_as_its_queries_alone(matcher: Matcher, view: View) -> None:
-    images = [view(label, 8) for label in (1, 4, 60, 7)]
-    batch = matcher.search(images=images, threshold=0.6, include_candidates=True)
-    for image, answer in zip(images, batch, strict=True):
-        alone = matcher.search(images=[image], threshold=0.6, include_candidates=True)[0]
-        assert (answer.matches, answer.candidates) == (alone.matches, alone.candidates)
-
-
 def test_a_gallery_of_another_bundle_is_refused_with_both_fingerprints(
     gallery: Gallery, tmp_path: Path, tiny_bundle: ModelBundle, write_bundle: Callable[..., ModelBundle]
 ) -> None:

@@ -146,15 +146,6 @@ def test_a_gallery_that_was_never_refined_says_what_to_run(
     assert "refine=both" in answer["pipeline"]
 
 
-def test_a_batch_is_answered_as_each_query_alone(settings: Settings) -> None:
-    client = TestClient(create_app(settings))
-    items = [{"item_id": f"plain/view {i}.png"} for i in range(3)]
-    batch = client.post(f"/v1/galleries/{GALLERY}/search/batch", json={"queries": items}).json()["answers"]
-    for query, answer in zip(items, batch, strict=True):
-        alone = client.post(f"/v1/galleries/{GALLERY}/search", json=query).json()
-        assert answer["candidates"] == alone["candidates"]
-
-
 def test_an_uploaded_item_is_refined_before_it_is_answered_for(
     settings: Settings, view: View, encode: Encode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
