@@ -9,13 +9,22 @@ often, taken for the best wrong candidate, and what is not is taken for the best
 holds.
 
 Of each run are kept: the intervals of FNIR and FPIR at the threshold that was in force while the answers were
-given (the bundle's) and at the one calibrated from them for an FPIR of 5 %, beside the rates of all photos;
-and the rates at the calibrated threshold when two known photos a label have become items, with the threshold
-of the same searches, on the photos that none was kept of. `broken` is whether a promise made of the first
-half of the answers was ever found broken while the other half came in.
+given (the bundle's) and at the one calibrated from them for an FPIR of 5 %, beside the rates of all photos.
+`broken` is whether a promise made of the first half of the answers was ever found broken while the other half
+came in.
 
-Constants were chosen with `--part calibration`, which has no test class. Galleries of test classes are drawn
-with `--part test`. `--added` chooses which known photos become items, and then judges by others.
+`--rounds` simulates use: five times so many answers, then what is rightly told becomes items, what was missed
+first, two a label with earlier ones, and a threshold is made of all answers so far. The first in force is the
+one by leaving items out. Every photo is searched for as if it were no item itself, by the answers and by the
+truth, which are the rates of all photos in the gallery of that round. Thresholds are chosen by these rules:
+
+    now      the lowest at which the answers show the target
+    stay     the one in force while the 80 % interval of its FPIR holds the target, as it is stated
+    narrow   the same by the bootstrap alone, without the safety line
+    shrink   answers, and the calibration without them as so many absent labels as it had
+
+Constants and rules were chosen with `--part calibration`, which has no test class. Galleries of test classes
+are drawn with `--part test`.
 """
 
 from __future__ import annotations
@@ -47,6 +56,7 @@ from vicinal.training.datasets.layouts.protocol import ProtocolConfig
 SETS = ("grocery", "dogfacenet", "omniglot", "products")
 ANSWERS, ERRS = (60, 120, 240), (0.0, 0.05)
 TARGET = Target(rate="fpir", value=0.05)
+_ENDS = ("true", "rate", "low", "high")
 _N_KEPT, _STRANGERS, _AGAIN = 1000, 0.3, 0.1
 # Of the characters, whose drawings cost as much to embed as photos.
 _MOST_LABELS = {"gallery": 120, "absent": 50}
@@ -479,6 +489,15 @@ def show_rounds(name: str, rule: str, errs: float, runs: list[list[dict]]) -> di
     return summary
 
 
+COLUMNS = ("items", "threshold", "absent", *(f"{rate} {end}" for rate in SEARCH_RATES for end in _ENDS))
+
+
+def in_a_line(row: dict) -> str:
+    """One round in the order of `COLUMNS`."""
+    stated = [row[rate].get(end, "") for rate in SEARCH_RATES for end in _ENDS]
+    return " ".join(str(one) for one in (row["items"], row["threshold"], row["absent"], *stated))
+
+
 def main() -> None:
     """Measure all sets, print the summaries, and save every row."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
@@ -495,9 +514,11 @@ def main() -> None:
     embedder = Embedder(bundle, device="cpu", threads=1)
     refiner = bundle.manifest.refiner
     start = (refiner and refiner.starting_threshold("off", "off")) or 0.65
-    chosen = {"part": arguments.part, "runs": arguments.runs, "bundle": bundle.name, "threshold": start}
+    chosen: dict = {"part": arguments.part, "runs": arguments.runs, "bundle": bundle.name, "threshold": start}
     name = "answered_rounds" if arguments.rounds else "answered_use"
     name += "" if arguments.part == "test" else "_calibration"
+    if arguments.rounds:
+        chosen["columns"] = COLUMNS
     if len(arguments.sets) == 1:
         name += f"_{arguments.sets[0]}"
     worlds = {}
@@ -514,7 +535,7 @@ def main() -> None:
         for rule in arguments.rounds or ():
             runs = [use(world, start, rule, n, errs, seed) for seed, world in enumerate(own_worlds)]
             summaries.append({**setting, **show_rounds(one, rule, errs, runs)})
-            rows += [{**setting, "rule": rule, "rounds": rounds} for rounds in runs]
+            rows += [{**setting, "rule": rule, "rounds": [*map(in_a_line, rounds)]} for rounds in runs]
         print(save_result(name, {**chosen, "summaries": summaries, "rows": rows}))
 
 
