@@ -260,11 +260,6 @@ class AnsweredSearches:
         found = float(weights @ is_event / (weights @ is_trial))
         return RateInterval(found, min(low, found), max(high, found), confidence)
 
-    def tells(self, rate: SearchRate, threshold: float, value: float) -> bool:
-        """Tell whether the answers show a rate at a threshold to be another than a value, at 80 %."""
-        one = self.interval(rate, threshold, TELLING)
-        return one is not None and not one.low <= value <= one.high
-
     def unsure_from(self, rate: SearchRate, threshold: float, value: float) -> float | None:
         """The lowest score below a threshold, which the rate is held by, at which the rate cannot be told
         from a value; None without one. At most a tenth of the strangers lie between, or a single one.

@@ -216,7 +216,8 @@ class SearchEvidence(Frozen):
         n_again: Searches that were asked about twice, and answered.
         n_disagreed: Those of them that were answered differently.
         strangers: Share of the searches for things that the gallery lacks, of those that could be told.
-        reason: Why the threshold is another than the one before, or is not.
+        before: Threshold in force before; None without one.
+        at_before: The target's rate there by the answers, with an 80 % interval in place of 95 %.
     """
 
     n_sampled: int
@@ -225,7 +226,8 @@ class SearchEvidence(Frozen):
     n_again: int
     n_disagreed: int
     strangers: float
-    reason: str | None = None
+    before: float | None = None
+    at_before: StatedRate | None = None
 
     @classmethod
     def of(cls, found: AnsweredSearches) -> Self:

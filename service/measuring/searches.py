@@ -11,13 +11,12 @@ from vicinal.calibration.arrays import FloatArray, Floats, Ints, Mask
 from vicinal.calibration.rates.answered_searches import TELLING, AnsweredSearches
 from vicinal.calibration.targets import Target
 from vicinal.indexer.views.snapshot import Snapshot
-from vicinal.service.measuring.evidence import Evidence, UnsureBand
+from vicinal.service.measuring.evidence import Evidence, StatedRate, UnsureBand
 from vicinal.service.measuring.group_trials import own_scores_with_one_less
 from vicinal.service.measuring.measurement import Measurement, top_scores
 from vicinal.service.measuring.queries import LabelledQueries
 from vicinal.service.search.pipeline import Group
 from vicinal.service.search.scorer import Scorer
-from vicinal.service.words import counted
 
 
 @dataclass(frozen=True)
@@ -98,7 +97,7 @@ def with_telling(
     evidence: Evidence, searches: AnsweredSearches, target: Target, threshold: float, before: float | None
 ) -> Evidence:
     """Evidence with the scores below a threshold at which the answers cannot tell the target from what they
-    show, and why the threshold is another than the one `before`, if any, or is not.
+    show, and what they show of the threshold `before`, if any.
     """
     if target.rate != "fpir" and target.rate != "fnir":
         return evidence
@@ -115,13 +114,6 @@ def with_telling(
         band = UnsureBand(lowest=lowest, known=shares[0], strangers=shares[1])
     told, one = evidence.searches, before and searches.interval(target.rate, before, TELLING)
     if told is not None and one:
-        moved = f"moved from {before:.4f} to {threshold:.4f}, where the answers put it"
-        happens = "that it lacks get a match" if target.rate == "fpir" else "that it has are missed"
-        can = "can" if searches.tells(target.rate, before or 0.0, target.value) else "cannot"
-        reason = (
-            f"The threshold {'stays' if before == threshold else moved}: at {before:.4f} "
-            f"{counted(one.rate)} of 100 things {happens} ({counted(one.low)} to {counted(one.high)}), which "
-            f"{can} be told from the {counted(target.value)} asked for."
-        )
-        told = told.model_copy(update={"reason": reason})
+        stated = StatedRate(rate=one.rate, low=one.low, high=one.high)
+        told = told.model_copy(update={"before": before, "at_before": stated})
     return evidence.model_copy(update={"unsure": band, "searches": told})

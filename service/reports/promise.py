@@ -181,7 +181,7 @@ def _basis(
         return f"This rests on {tried}, each searched for as if it were not in the gallery."
     searches = None if record.evidence is None else record.evidence.searches
     if searches is not None:
-        return _answers_behind(searches, found, wrong)
+        return f"{_answers_behind(searches, found, wrong)}{_moved(record, searches)}"
     parts = [
         f"{one.n_trials:,} of {number_of(one.n_labels, 'label')} that {whose}"
         for one, whose in ((found, "the gallery has"), (wrong, "it lacks"))
@@ -208,8 +208,22 @@ def _answers_behind(searches: SearchEvidence, found: RateEvidence | None, wrong:
     unsure = f", and {searches.n_unsure:,} could not be told" if searches.n_unsure else ""
     return (
         f"This rests on answers to {searches.n_answered:,} of {searches.n_sampled:,} kept searches: "
-        f"{' and '.join(parts)}{unsure}. Each stands for the searches that it was drawn from.{again} "
-        f"{searches.reason or ''}".rstrip()
+        f"{' and '.join(parts)}{unsure}. Each stands for the searches that it was drawn from.{again}"
+    )
+
+
+def _moved(record: CalibrationRecord, searches: SearchEvidence) -> str:
+    """Sentence on why the threshold is another than the one before, or is not."""
+    before, one, target = searches.before, searches.at_before, record.target
+    if before is None or one is None or target is None:
+        return ""
+    moved = f"moved from {before:.4f} to {record.threshold:.4f}, where the answers put it"
+    happens = "that it lacks get a match" if target.rate == "fpir" else "that it has are missed"
+    can = "cannot" if one.low <= target.value <= one.high else "can"
+    return (
+        f" The threshold {'stays' if before == record.threshold else moved}: at {before:.4f} "
+        f"{counted(one.rate)} of 100 things {happens} ({counted(one.low)} to {counted(one.high)}), which "
+        f"{can} be told from the {counted(target.value)} asked for."
     )
 
 

@@ -261,8 +261,9 @@ def test_scores_are_unsure_from_where_a_rate_cannot_be_told_and_at_most_for_a_te
 ) -> None:
     found, threshold = answered(n)[0], 0.65
     scores = found.top_scores[found.of_rate(rate)]
-    tried = (one for one in sorted(scores[scores < threshold]) if not found.tells(rate, one, value))
-    first, lowest = next(tried), found.unsure_from(rate, threshold, value)
+    tried = ((one, found.interval(rate, one, 0.8)) for one in sorted(scores[scores < threshold]))
+    first = next(one for one, end in tried if end.low <= value <= end.high)
+    lowest = found.unsure_from(rate, threshold, value)
     weights = found.weights * (found.is_absent & (found.top_scores < threshold))
     wide, chosen = (weights[found.top_scores >= one].sum() for one in (first, lowest))
     most = 0.1 * found.weights[found.is_absent].sum()
