@@ -179,6 +179,19 @@ def remove_items(
         return Change(revision, n_removed=len(sequences))
 
 
+def remove_again(reader: GalleryReader, held: Mapping[str, bytes]) -> None:
+    """Remove what a person removed, but for what is `held`, by id with its digest, from a version that was
+    made before that.
+    """
+    gallery, removed = reader.gallery, reader.gallery.removals.read()
+    there = digests_of(gallery, reader.view(), [*removed.items])
+    gone = [
+        one for one, content in there.items() if content in removed.items[one] and held.get(one) != content
+    ]
+    if gone:
+        remove_items(reader, gone)
+
+
 def patch_items(reader: GalleryReader, patches: Mapping[str, Patch]) -> Change:
     """Change label and metadata of items: of all of them, or of none when one is not there."""
     with reader.gallery.writing(patience=_PATIENCE):

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -13,6 +14,7 @@ from pydantic import Field
 
 from vicinal.indexer.errors import GalleryBusyError, GalleryError, IndexerError
 from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.jobs.changes import digests_of, remove_again
 from vicinal.indexer.jobs.compaction import CompactionPolicy, compact
 from vicinal.indexer.jobs.retention import Pruning, RetentionPolicy, prune
 from vicinal.indexer.reader import GalleryReader
@@ -30,13 +32,22 @@ logger = logging.getLogger(__name__)
 def activate_version(
     gallery: Gallery, version: int, *, as_built: bool = False, bundles: ServedBundles | None = None
 ) -> None:
-    """Let searches use a version, and the calibrations that were made for it, from their next request on."""
+    """Let searches use a version, and the calibrations that were made for it, from their next request on.
+
+    What a person removed since stays removed, unless the version is wanted `as_built`.
+    """
+    reader, held = GalleryReader(gallery), dict[str, bytes]()
+    with suppress(GalleryError):
+        # The present version may be damaged.
+        held = digests_of(gallery, reader.view(), [*gallery.removals.read().items])
     if bundles is not None:
         bundles.resolve(gallery, manifest_of(gallery, version))
         # Searches could not be answered before another process has made them.
         gallery.mend_tables(version)
     has_own = CalibrationStore(gallery.calibrations_path).has_own(version)
     gallery.pointer.activate(version, as_built=as_built, calibrated_as=version if has_own else None)
+    if not as_built:
+        remove_again(reader, held)
 
 
 def manifest_of(gallery: Gallery, version: int) -> SnapshotManifest:
