@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from vicinal.calibration import Target
-from vicinal.calibration.arrays import AnyArray
+from vicinal.calibration.arrays import AnyArray, FloatArray
 from vicinal.indexer.jobs.changes import remove_items
 from vicinal.indexer.jobs.retention import VersionSummary, describe_versions
 from vicinal.indexer.jobs.set_aside import SetAside, bring_back, listed_aside, set_aside
@@ -93,6 +93,13 @@ class LocalGallery:
 
     def __len__(self) -> int:
         return len(self._reader.view()) if self.exists else 0
+
+    def items(self) -> tuple[list[dict[str, Any]], FloatArray]:
+        """Its items as they are now, in order: a record each with `id`, `label`, `uri` and `metadata`, as
+        pandas takes them, and their (n, d) float32 embeddings, normalized.
+        """
+        view = self._reader.view()
+        return view.items(view.live), view.vectors(view.live).astype(np.float32)
 
     @property
     def name(self) -> str:

@@ -62,6 +62,7 @@ def test_what_a_gallery_can_do_is_this() -> None:
         "embedder",
         "exists",
         "index",
+        "items",
         "matcher",
         "name",
         "promise",

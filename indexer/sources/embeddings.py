@@ -154,7 +154,12 @@ class EmbeddingSource:
         try:
             vectors = np.asarray(embeddings)
         except ValueError as error:
-            raise SourceError("embeddings are of different lengths, expected numbers (n, d)") from error
+            lengths = [np.size(one) for one in np.array(embeddings, dtype=object)]
+            row = next((place for place, one in enumerate(lengths) if one != lengths[0]), 0)
+            raise SourceError(
+                f"embeddings are of different lengths: row {row + 1:,} has {lengths[row]:,} numbers, the "
+                f"first one {lengths[0]:,}; expected numbers (n, d)"
+            ) from error
         if vectors.ndim != 2:
             raise SourceError(f"embeddings have the shape {vectors.shape}, expected numbers (n, d)")
         given = {"id": ids, "label": labels, "path": uris, "metadata": metadata}

@@ -184,6 +184,11 @@ class GalleryView:
         present += self.patches.items["label"].filter(pa.array(patched_live)).chunks
         return int(pc.count_distinct(pa.chunked_array(present, pa.string())).as_py())
 
+    @property
+    def live(self) -> Ints:
+        """Positions of the items that are there, ascending."""
+        return np.delete(np.arange(self.n_positions), self.dead)
+
     def is_dead(self, positions: Ints) -> Mask:
         """Tell whether rows were removed or replaced."""
         return places_of(self.dead, positions) >= 0 if len(self.dead) else np.zeros(np.shape(positions), bool)
@@ -373,7 +378,7 @@ class GalleryView:
     @cached_property
     def metadata(self) -> tuple[list[MetadataKey], int]:
         """Keys of the items' metadata, and how many items were looked at: all, or some from everywhere."""
-        live = np.delete(np.arange(self.n_positions), self.dead)
+        live = self.live
         if len(live) > _MOST_METADATA:
             live = live[np.linspace(0, len(live) - 1, _MOST_METADATA).astype(np.int64)]
         texts: Counter[str] = Counter()

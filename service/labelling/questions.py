@@ -15,7 +15,6 @@ import numpy as np
 from vicinal.calibration import Target
 from vicinal.calibration.arrays import Floats, Ints
 from vicinal.calibration.rates.answered_pairs import AnsweredPairs, PairAnswers, PairStrata
-from vicinal.indexer.views.view import GalleryView
 from vicinal.service.measuring.records.record import StoredArrays
 from vicinal.service.search.scorer import N_DECIDED_CANDIDATES, Scorer
 
@@ -46,11 +45,6 @@ class Question:
     items: tuple[int, int]
 
 
-def positions_held(view: GalleryView) -> Ints:
-    """Positions of the items that a gallery holds now."""
-    return np.delete(np.arange(view.n_positions), view.dead)
-
-
 @dataclass(frozen=True)
 class ScoredPairs(StoredArrays):
     """Query, candidate and score of n pairs, (q,) best score of a query, and how many pairs score lower."""
@@ -66,7 +60,7 @@ class ScoredPairs(StoredArrays):
     def of(cls, scorer: Scorer, *, seed: int) -> Self:
         """Search for items that are there, at most 1,000 of them."""
         view = scorer.view
-        there = positions_held(view)
+        there = view.live
         n, rng = len(there), np.random.default_rng(seed)
         chosen = np.sort(there[rng.permutation(n)[:_MOST_QUERIES]])
         own = [chosen[i : i + 1] for i in range(len(chosen))]

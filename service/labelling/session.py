@@ -43,7 +43,6 @@ from vicinal.service.labelling.questions import (
     Question,
     ScoredPairs,
     next_block,
-    positions_held,
     posterior,
     progress,
 )
@@ -362,7 +361,7 @@ class LabelSession:
             drawn = ScoredPairs.from_bytes(read_bound(path, self.head.pairs_sha256))
         except (OSError, BrokenSealError) as error:
             raise _damaged(path) from error
-        return drawn.among(positions_held(self._view))
+        return drawn.among(self._view.live)
 
     @contextmanager
     def _changing(self) -> Iterator[list[_Answered]]:

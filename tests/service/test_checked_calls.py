@@ -98,7 +98,7 @@ ARRAYS: dict[str, tuple[dict[str, Any], str]] = {
     "numbers": ({"metadata": [0] * N}, "metadata of an embedding are 0, expected values"),
     "one vector": ({"embeddings": VECTORS[0]}, "embeddings have the shape (8,), expected numbers (n, d)"),
     "one number": ({"embeddings": 5}, "embeddings have the shape (), expected"),
-    "ragged": ({"embeddings": [[1.0, 2.0], [1.0]]}, "embeddings are of different lengths"),
+    "ragged": ({"embeddings": [[1.0, 2.0], [1.0]]}, "row 2 has 1 numbers, the first one 2"),
 }
 
 

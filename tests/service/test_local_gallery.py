@@ -90,6 +90,16 @@ def test_an_embedding_is_a_query_as_a_list_or_as_an_array(clips: vicinal.LocalGa
 
 
 @pytest.mark.slow
+def test_items_come_out_with_their_embeddings_as_they_are_now(clips: vicinal.LocalGallery) -> None:
+    clips.remove(["item 0"])
+    clips.add(vicinal.EmbeddingSource.of_arrays(np.eye(DIM)[:1], ["new"], metadata=[{"price": 3}]))
+    records, embeddings = clips.items()
+    assert [one["id"] for one in records] == [*(f"item {i}" for i in range(1, len(clips))), "new"]
+    assert (records[-1]["label"], records[-1]["metadata"]) == (None, {"price": 3})
+    assert (embeddings.shape, embeddings.dtype) == ((len(clips), DIM), np.float32)
+    assert embeddings[-1].tolist() == np.eye(DIM)[0].tolist()
+
+
 def test_what_is_added_is_found_at_once_and_what_is_removed_is_not(
     shop: vicinal.LocalGallery, view: Callable[[int, int], Image.Image], tmp_path: Path
 ) -> None:
