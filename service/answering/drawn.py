@@ -62,7 +62,7 @@ class SearchedItems:
         return list(map(np.union1d, left_out, map(self._own, searches)))
 
     def named(self, searches: Iterable[KeptSearch]) -> list[tuple[str, str]]:
-        """Ids of searches for pictures of items that came of no search of their visit, and an item of each."""
+        """Ids of searches for pictures of items that no search of their visit became, and an item of each."""
         ids = self._pictures.snapshot.item_table["id"]
         found = ((one.id, np.setdiff1d(self._twins[one.id], self._own(one))) for one in searches)
         return [(name, ids[int(twins[0])].as_py()) for name, twins in found if len(twins)]

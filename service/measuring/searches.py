@@ -73,8 +73,8 @@ class DrawnSearches:
             rows.top_scores(snapshot, scorer, measured.group) for rows in (self.others, self.sample)
         )
         more = np.zeros(len(others), bool)
-        visits = () if self.labelled.visits is None else self.labelled.visits
-        are_items = np.array([len(self.visits.members(one)) > 0 for one in visits], bool)
+        left_out = () if self.labelled.left_out is None else self.labelled.left_out
+        are_items = np.array([len(one) > 0 for one in left_out], bool)
         less = np.where(are_items, np.maximum(own_scores_with_one_less(measured), 0.0), np.nan)
         return AnsweredSearches(
             top_scores=np.concatenate([measured.top_scores, others]),

@@ -23,7 +23,7 @@ def hint(store: SearchStore, search: str, kind: str = "wrong", **said: object) -
 
 def _count(store: SearchStore, matcher: Matcher) -> int:
     try:
-        return len(drawn_searches(store, matcher.snapshot, matcher.pipeline.key).labelled.labels)
+        return len(drawn_searches(store, matcher.pictures, matcher.pipeline.key).labelled.labels)
     except CalibrationError:
         return 0
 
