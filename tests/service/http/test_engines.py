@@ -94,17 +94,15 @@ def test_a_gallery_whose_engine_is_away_says_so_while_others_go_on(
     assert (found(search(client, "boots", query)), metric(client, "vicinal_engine_up")) == (before, 1.0)
 
 
-@pytest.mark.parametrize(
-    ("damaged", "status"), [((), 200), (("shoes",), 503), (("boots",), 503), (("shoes", "boots"), 503)]
-)
+@pytest.mark.parametrize("damaged", [(), ("shoes",), ("boots",), ("shoes", "boots")])
 def test_a_replica_is_ready_without_its_engine_and_not_without_its_files(
-    client: TestClient, found_by: ExactEngine, settings: Settings, damaged: tuple[str, ...], status: int
+    client: TestClient, found_by: ExactEngine, settings: Settings, damaged: tuple[str, ...]
 ) -> None:
     found_by.away = AWAY
     for name in damaged:
         (settings.galleries_path / name / "active.json").write_text("{}")
     told = client.get("/readyz")
-    assert (told.status_code, len(told.json()["reasons"])) == (status, len(damaged))
+    assert (told.status_code, len(told.json()["reasons"])) == (503 if damaged else 200, len(damaged))
 
 
 def test_a_table_that_its_engine_lost_is_made_again_while_the_gallery_says_so(
