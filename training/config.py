@@ -14,7 +14,8 @@ from vicinal.models.configs.file import checked, override, read_toml
 from vicinal.training.backbones.backbone import BackboneConfig
 from vicinal.training.datasets.layouts import DatasetConfig
 from vicinal.training.evaluation.config import RetrievalTest
-from vicinal.training.losses.config import LossConfig, check_loss_fits_sampler, named_loss
+from vicinal.training.losses.config import LossConfig, named_loss
+from vicinal.training.losses.registry import check_loss_fits_sampler
 from vicinal.training.optimization import OptimizerConfig
 from vicinal.training.samplers import ClassBalancedConfig, SamplerConfig
 

@@ -14,13 +14,14 @@ from vicinal.models.errors import ConfigError
 from vicinal.training.losses import published
 from vicinal.training.losses.balanced_contrastive import BalancedContrastiveLoss
 from vicinal.training.losses.base import MetricLoss
-from vicinal.training.losses.config import LossConfig
+from vicinal.training.losses.config import AddedLossConfig, LossConfig
 from vicinal.training.losses.contextual import ContextualLoss
 from vicinal.training.losses.cross_batch_memory import CrossBatchMemory, WeightedSum
 from vicinal.training.losses.mean_similarity import MeanSimilarity
 from vicinal.training.losses.recall_at_k import RecallAtKLoss
 from vicinal.training.losses.smooth_ap import SmoothAPLoss
 from vicinal.training.losses.threshold_consistent_margin import ThresholdConsistentMargin
+from vicinal.training.samplers import SamplerConfig
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -104,6 +105,46 @@ def build_loss(
     if not config.add:
         return base
     return WeightedSum(base, [(one.weight, _build(one.name, one.arguments, facts)) for one in config.add])
+
+
+def check_loss_fits_sampler(loss: LossConfig, sampler: SamplerConfig) -> None:
+    """Refuse losses that need other batches than the sampler draws, or other arguments, by a ValueError."""
+    parts: tuple[LossConfig | AddedLossConfig, ...] = (loss, *loss.add)
+    for one in parts:
+        match one.name:
+            case "balanced_contrastive":
+                design = sampler.batch_design
+                if design is None:
+                    raise ValueError(
+                        "balanced_contrastive weighs pairs by how batches are drawn, which sampler kind "
+                        f"'{sampler.kind}' does not allow: set sampler.kind to 'group' or 'random_pairs'"
+                    )
+                given = one.arguments.get("batch_design", design)
+                if given != design:
+                    raise ValueError(
+                        f"batch_design of balanced_contrastive is {given}, the sampler draws {design}: "
+                        "leave batch_design out, or change the sampler"
+                    )
+            case "contextual":
+                k, drawn = one.arguments.get("k", 4), sampler.images_per_class
+                if drawn is None:
+                    raise ValueError(
+                        f"the contextual loss needs k {k} images of each class of a batch, which sampler "
+                        f"kind '{sampler.kind}' does not draw: set sampler.kind to 'class_balanced'"
+                    )
+                if k != drawn:
+                    key = "m" if sampler.kind == "group" else "per_class"
+                    raise ValueError(
+                        f"the contextual loss has k {k}, the sampler draws {drawn} images of a class: "
+                        f"set k in loss.arguments to {drawn}, or sampler.{key} to {k}"
+                    )
+    build_loss(
+        loss,
+        dim=8,
+        class_sizes=[sampler.smallest_class] * sampler.batch_size,
+        max_per_class=sampler.max_per_class,
+        batch_design=sampler.batch_design,
+    )
 
 
 def _build(name: str, arguments: Mapping[str, Any], facts: Mapping[str, Any]) -> MetricLoss:

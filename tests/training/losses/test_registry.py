@@ -17,8 +17,13 @@ from torch import Tensor, nn  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from vicinal.models.errors import ConfigError  # noqa: E402
-from vicinal.training.losses.config import LossConfig, check_loss_fits_sampler  # noqa: E402
-from vicinal.training.losses.registry import available_losses, build_loss, loss_arguments  # noqa: E402
+from vicinal.training.losses.config import LossConfig  # noqa: E402
+from vicinal.training.losses.registry import (  # noqa: E402
+    available_losses,
+    build_loss,
+    check_loss_fits_sampler,
+    loss_arguments,
+)
 from vicinal.training.refiner.config import RefinerRecipe  # noqa: E402
 from vicinal.training.samplers import SamplerConfig  # noqa: E402
 

@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from vicinal.training.losses.config import LossConfig, check_loss_fits_sampler
-from vicinal.training.samplers import (
-    SamplerConfig,
-)
+pytest.importorskip("torch")
+
+from vicinal.training.losses.config import LossConfig
+from vicinal.training.losses.registry import check_loss_fits_sampler
+from vicinal.training.samplers import SamplerConfig
 
 read = TypeAdapter(SamplerConfig).validate_python
 PAIRS = {"kind": "random_pairs", "n_pairs": 10, "p": 0.25}
