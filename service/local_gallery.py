@@ -40,7 +40,7 @@ from vicinal.service.measuring.records.record import CalibrationRecord
 from vicinal.service.operations import Progress, add, answer, calibrate, check, compare, index
 from vicinal.service.operations.place import Place
 from vicinal.service.reports.report import say_promise
-from vicinal.service.request_fields import ItemSource
+from vicinal.service.request_fields import ItemSource, SearchOptions
 from vicinal.service.search.answers import Answer, Threshold
 from vicinal.service.settings import Settings
 
@@ -135,7 +135,7 @@ class LocalGallery:
         Args:
             query: A path, encoded bytes or a PIL image; or (d,) numbers, an embedding.
             item: Id of an item, in place of a query: it is searched for as if it were not in the gallery.
-            **options: As for `Matcher.search`: `limit`, `threshold`, `group_by`, `filter` and others.
+            **options: Those of `SearchOptions`: `limit`, `threshold`, `group_by`, `filter` and others.
 
         Raises:
             RequestError: There is neither a query nor an item, or both, or an option is out of range.
@@ -143,13 +143,13 @@ class LocalGallery:
             EmbeddingError: The embedding has the wrong length or holds no numbers.
             ItemNotFoundError: There is no such item.
         """
-        asked = {} if query is None else _kind_of([query])
-        return self.matcher.search(item_ids=None if item is None else [item], **asked, **options)[0]
+        kind = {"item_ids": None if item is None else [item], **({} if query is None else _kind_of([query]))}
+        return self.matcher.search(asked=checked_options(SearchOptions, options), **kind)[0]
 
     @checked_call
     def search_many(self, queries: Given[Sequence[Query] | AnyArray], **options: Any) -> list[Answer]:
         """Answer several queries, images or (n, d) embeddings, embedded together, as `search` does."""
-        return self.matcher.search(**_kind_of(queries), **options)
+        return self.matcher.search(asked=checked_options(SearchOptions, options), **_kind_of(queries))
 
     @checked_call
     def index(

@@ -17,6 +17,7 @@ from vicinal.indexer.errors import (
 )
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.errors import EmbeddingError
+from vicinal.service.errors import RequestError
 
 N_THINGS, N_VIEWS, DIM = 20, 5, 16
 
@@ -140,3 +141,10 @@ def test_embeddings_of_arrays_are_items_with_labels_and_metadata(clips: vicinal.
 def test_arrays_that_do_not_fit_are_refused(given: dict[str, Any], message: str) -> None:
     with pytest.raises(SourceError, match=message):
         vicinal.EmbeddingSource.of_arrays(np.eye(2), **given)
+
+
+@pytest.mark.parametrize("option", ["asked", "embedded", "without", "images", "limits"])
+def test_only_options_of_a_search_are_taken(clips: vicinal.LocalGallery, option: str) -> None:
+    for search in (clips.search, clips.search_many):
+        with pytest.raises(RequestError, match=f"there is no option '{option}'"):
+            search(np.ones((1, 2)), **{option: 5})
