@@ -271,12 +271,6 @@ def test_arrays_of_another_byte_order_are_read_as_what_they_are(tmp_path: Path) 
     assert found[0] == found[1]
 
 
-def test_an_array_of_one_number_is_refused(tmp_path: Path) -> None:
-    np.save(tmp_path / "a.npy", np.float32(1))
-    (tmp_path / "a.csv").write_text("id\nx\n", encoding="utf-8")
-    assert "are float32 of shape (), expected numbers in rows and columns" in refusal(tmp_path / "a.npy")
-
-
 def test_a_file_that_is_damaged_or_lacks_what_stands_beside_it_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.parquet").write_bytes(b"PAR1 and then nothing")
     assert "'a.parquet' cannot be read: " in refusal(tmp_path / "a.parquet")
@@ -284,6 +278,8 @@ def test_a_file_that_is_damaged_or_lacks_what_stands_beside_it_is_refused(tmp_pa
     assert "'a.npy' holds no ids: lay 'a.csv' beside it" in refusal(tmp_path / "a.npy")
     (tmp_path / "a.csv").write_text("id\nx\ny\n", encoding="utf-8")
     assert "'a.csv' has 2 lines for the 3 rows of 'a.npy': give one each" in refusal(tmp_path / "a.npy")
+    np.save(tmp_path / "a.npy", np.float32(1))
+    assert "are float32 of shape (), expected numbers in rows" in refusal(tmp_path / "a.npy")
 
 
 def alone(folder: Path) -> Path:
