@@ -503,7 +503,7 @@ class SearchReview:
             fpir=None,
             sentence="",
         )
-        return known.model_copy(update={"sentence": _sentence(known)})
+        return known.model_copy(update={"sentence": _sentence(known, len(said))})
 
     def _rates(self) -> dict[SearchRate, StatedRate]:
         """Rates at the threshold in force that the answers show, each that any is a trial of."""
@@ -557,9 +557,15 @@ _OTHER_MODEL = (
 )
 
 
-def _sentence(known: KnownAnswersBody) -> str:
+def _sentence(known: KnownAnswersBody, n_said: int) -> str:
     if not known.n_kept:
         return "No search is kept: set keep_searches, and search."
+    if n_said and not known.n_answered:
+        return (
+            f"{n_said:,} of {number_of(known.n_kept, 'kept search', 'kept searches')} got an answer, which "
+            "counts in no rate yet: it was not drawn by chance, or is of another model. Answer what Review "
+            "asks about: that is drawn, from these too."
+        )
     if not known.n_answered:
         return f"None of {number_of(known.n_kept, 'kept search', 'kept searches')} is answered yet."
     parts = [

@@ -153,14 +153,17 @@ def list_all(gallery: GalleryOption, home: Home, json_output: JsonOption = False
     for name in ("state", "target", "threshold", "FPIR", "FNIR", "items", "pipeline"):
         table.add_column(name)
     for one in history.calibrations:
-        rates = [None, None] if one.rates is None else [one.rates.fpir, one.rates.fnir]
+        rates = [one.promised.get(name) for name in ("fpir", "fnir")]
         table.add_row(
             "*" if one.is_active else "",
             one.id,
             one.state or "",
             one.target or "set by hand",
             f"{one.threshold:.4f}",
-            *("" if rate is None else percent(rate) for rate in rates),
+            *(
+                "" if rate is None else f"{percent(rate.rate)} [{span(rate.low, rate.high)}]"
+                for rate in rates
+            ),
             f"{one.n_items:,}",
             one.pipeline,
         )

@@ -7,8 +7,10 @@ from datetime import datetime
 
 from pydantic import BaseModel, Field
 
+from vicinal.calibration.rates.label_counts import RateName
 from vicinal.service.errors import CalibrationRecordError
 from vicinal.service.measuring.drift import DriftState
+from vicinal.service.measuring.evidence import StatedRate
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.measuring.records.curves import CalibrationCurves
 from vicinal.service.measuring.records.promise import PromiseCheck
@@ -16,6 +18,7 @@ from vicinal.service.measuring.records.record import (
     CalibrationRecord,
     CalibrationSource,
     Rates,
+    promised_range,
 )
 from vicinal.service.measuring.records.store import ActivationEvent
 from vicinal.service.reports.promise import tried_promise
@@ -23,6 +26,7 @@ from vicinal.service.search.answers import CalibrationState
 
 # Sentences of a promise before this one state what to expect.
 _BASIS = "This rests on "
+_SUMMED_UP: tuple[RateName, ...] = ("fpir", "fnir")
 
 
 class CalibrationSummaryBody(BaseModel, frozen=True):
@@ -34,6 +38,9 @@ class CalibrationSummaryBody(BaseModel, frozen=True):
     target: str | None
     threshold: float
     rates: Rates | None = Field(description="Null for a threshold set by hand.")
+    promised: dict[str, StatedRate] = Field(
+        description="FPIR and FNIR, where they were measured, with the 95 % range of photos of another day."
+    )
     pipeline: str
     bundle: str = Field(description="Fingerprint of the bundle: scores of two bundles cannot be compared.")
     version: int
@@ -95,10 +102,16 @@ def describe_history(matcher: Matcher) -> CalibrationHistoryBody:
 
 def _summary(matcher: Matcher, record: CalibrationRecord, is_active: bool) -> CalibrationSummaryBody:
     standing = matcher.thresholds.of_record(record) if is_active else None
+    ranges = {name: promised_range(record, name) for name in _SUMMED_UP}
     return CalibrationSummaryBody.model_validate(
         {
             **dict(record),
             "target": str(record.target) if record.target else None,
+            "promised": {
+                name: StatedRate(rate=one.rate, low=one.low, high=one.high)
+                for name, one in ranges.items()
+                if one is not None
+            },
             "pipeline": record.pipeline.key,
             "is_active": is_active,
             "state": standing and standing.state,

@@ -80,7 +80,8 @@ class GalleryBody(Body):
     )
     calibration_problem: str | None = Field(description="Why the calibration cannot be used.")
     promise_in_short: str | None = Field(
-        description="One line on how many matches are right and how many things are found, as measured."
+        description="One line on how many matches are right and how many things are found, with photos of "
+        "another day too: each as a range."
     )
     standing: Standing = Field(description="How far that can be relied on.")
     changed_at: datetime | None = Field(description="When what is searched changed last.")
@@ -303,7 +304,7 @@ def _describe(matcher: Matcher, request: Request) -> GalleryBody:
     view, manifest = matcher.view, matcher.snapshot.manifest
     calibration, threshold, calibration_problem = None, None, None
     promise: tuple[str, ...] = ()
-    in_short = None
+    in_short = record = None
     try:
         record, threshold = matcher.calibrations.active(matcher.pipeline), matcher.threshold()
         promise = say_promise(matcher)
@@ -341,7 +342,7 @@ def _describe(matcher: Matcher, request: Request) -> GalleryBody:
         promise=promise,
         calibration_problem=calibration_problem,
         promise_in_short=in_short,
-        standing=standing(threshold, drift, calibration_problem),
+        standing=standing(threshold, drift, calibration_problem, record),
         changed_at=gallery.pointer.changed_at,
         takes="images" if gallery.space is None else "embeddings",
         kept_searches=searches.n_readable,

@@ -25,7 +25,7 @@ export const THRESHOLDS = {
   default: { text: "This threshold came with the model: it was not measured with photos of this gallery.", way: "Measure it" },
   by_hand: { text: "Somebody chose this threshold by hand." },
   none: { text: "Nobody has measured yet which score is a match here.", way: "Measure it" },
-  drift: { text: "What people search for has changed since the threshold was measured: how often it is right may have changed too.", kind: "unsure", way: "Measure it again" },
+  drift: { text: "What people search for has changed since the threshold was measured: how often it is right may have changed too.", kind: "unsure", way: "Answer some of these searches", place: "review" },
 };
 
 // What can be asked of a threshold: two parts of a sentence around a number of 100, and a usual one.

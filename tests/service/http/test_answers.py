@@ -54,6 +54,17 @@ def test_an_answer_is_asked_for_given_and_taken_back(web: TestClient) -> None:
     assert (again.status_code, again.json()["type"]) == (404, "urn:vicinal:problem:answer-not-found")
 
 
+def test_answers_that_do_not_count_yet_are_counted_and_said_to_be_drawn_later(
+    web: TestClient, searches: list[KeptSearch]
+) -> None:
+    for one in searches[:3]:
+        given = told(web.post(ANSWERS, json={"search_id": one.id, "absent": True}))
+    assert given["sentence"].startswith("3 of 12 kept searches got an answer, which counts in no rate yet")
+    assert "not drawn by chance" in told(web.get(f"{ADMIN}/answers"))["sentence"]
+    asked = told(web.get(f"{ADMIN}/answers/next", params={"n": 9}))
+    assert asked["sentence"].startswith("Of 3 answered searches 0 show what the gallery has")
+
+
 def test_of_many_answers_those_that_can_be_kept_are(web: TestClient, searches: list[KeptSearch]) -> None:
     first, second, third = (one.id for one in searches[:3])
     said = [

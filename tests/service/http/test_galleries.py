@@ -106,7 +106,9 @@ def test_a_damaged_calibration_is_named_in_the_list_and_hides_no_gallery(
 
 def test_a_gallery_says_in_short_what_to_expect_of_it(client: TestClient) -> None:
     body = client.get(SHOES).json()
-    assert (body["standing"]["word"], body["takes"]) == ("holds", "images")
+    assert (body["standing"]["word"], body["takes"]) == ("unsure", "images")
+    # Ten labels leave wide open how many are found.
+    assert "Review" in body["standing"]["sentence"]
     assert body["promise_in_short"].startswith("Of 100 matches ")
     assert datetime.fromisoformat(body["changed_at"]).tzinfo is not None
 

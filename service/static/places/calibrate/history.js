@@ -11,12 +11,11 @@ import { inWordsOf } from "./targets.js";
 export const SOURCES = { leave_one_out: "with its own photos", queries: "with new photos", searches: "with answers to searches", answers: "with answers about pairs", by_hand: "set by hand" };
 const FIRST = 20;
 
-// What a record says in one line.
-export function sentenceOf({ rates }) {
-  if (!rates) return "No rates are known.";
+// What a record says in one line, with what photos of another day will show.
+export function sentenceOf({ promised: { fnir, fpir } }) {
   const parts = [];
-  if (rates.fnir !== null) parts.push(`of 100 things you have ${of100(1 - rates.fnir)} are found`);
-  if (rates.fpir !== null) parts.push(`of 100 you lack ${of100(rates.fpir)} get a match`);
+  if (fnir) parts.push(`of 100 things you have ${of100(1 - fnir.high)} to ${of100(1 - fnir.low)} are found`);
+  if (fpir) parts.push(`of 100 you lack ${of100(fpir.low)} to ${of100(fpir.high)} get a match`);
   const said = parts.join(", ");
   return said ? `${said[0].toUpperCase()}${said.slice(1)}.` : "No rates are known.";
 }

@@ -46,7 +46,7 @@ function Drift({ drift }) {
   const has = drift.psi !== null && drift.counts_then?.some(Boolean) && drift.counts_now?.some(Boolean);
   const [x, lines] = useMemo(() => (has ? [drift.counts_then.map((_, place) => place + 1),
     [{ name: "When measured", values: shares(drift.counts_then), color: "s1" }, { name: "Searches since", values: shares(drift.counts_now), color: "s2" }]] : [[], []]), [drift]);
-  const says = { none: "Searches look like what was measured.", slight: "Searches look a little unlike what was measured.", strong: "Searches look unlike what was measured: check with new photos, or calibrate again." };
+  const says = { none: "Searches look like what was measured.", slight: "Searches look a little unlike what was measured.", strong: "Searches look unlike what was measured: answer some of them in Review, or calibrate with labelled photos like them." };
   return html`<section class="card stack"><h2><span class=${kind} aria-hidden="true">${mark}</span> Searches since</h2>
     <p dir="auto">${says[drift.level] ?? `Nothing can be said yet${drift.reason ? `: ${drift.reason}` : ""}.`}</p>
     ${has && html`<p class="soft small">Without a match: ${percent(drift.no_match_then)} when measured, ${percent(drift.no_match_now)} of ${number(drift.n_queries)} searches since.</p>

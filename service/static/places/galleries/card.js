@@ -9,7 +9,7 @@ import { Picture } from "../../parts/picture.js";
 
 const N_PICTURES = 4;
 // What has to be done something about is said in full.
-const LOUD = ["broken", "drifting", "unusable"];
+const LOUD = ["unsure", "broken", "drifting", "unusable"];
 
 // Of different labels where there are such; else of different places in the gallery.
 function different(items) {

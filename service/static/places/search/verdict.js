@@ -24,7 +24,7 @@ function inShort({ verdict, threshold, matches, candidates, groups, candidate_gr
 
 function State({ gallery, threshold, n }) {
   const known = THRESHOLDS[threshold.drift && threshold.state === "current" ? "drift" : threshold.state];
-  return html`${known && html`<p class=${known.kind ?? "soft"}>${known.text} ${known.way && may("admin", gallery) && html`<a href=${href("calibrate", gallery)}>${known.way}</a>`}</p>`}
+  return html`${known && html`<p class=${known.kind ?? "soft"}>${known.text} ${known.way && may("admin", gallery) && html`<a href=${href(known.place ?? "calibrate", gallery)}>${known.way}</a>`}</p>`}
     ${threshold.note && !threshold.drift && html`<p class="soft">The filter leaves ${number(n)} ${n === 1 ? "photo" : "photos"}. The threshold was measured with all of them: among fewer, wrong matches come at most as often.</p>`}`;
 }
 
