@@ -89,7 +89,7 @@ def next_draws(
     give it.
 
     Args:
-        scores: (m,) best score of each kept search, -inf for one that found nothing.
+        scores: (m,) best score of each kept search, 0 for one that found nothing.
         threshold: The threshold in force, or the one that the bundle begins with; None without either.
         order: (m,) random numbers that a search keeps for good, such as a hash of its id.
         drawn: (m,) whether it was handed out before.
@@ -103,9 +103,8 @@ def next_draws(
     places = np.arange(len(scores))[one_a_visit(order, drawn, sampled, visits)]
     if not (sampled[places]).any():
         return np.empty(0, np.int64)
-    known = np.where(np.isfinite(scores), scores, 0.0)
-    strata = SearchStrata.of(known[places][sampled[places]], threshold)
-    own, rank = strata.stratum(known[places]), np.asarray(order)[places]
+    strata = SearchStrata.of(scores[places][sampled[places]], threshold)
+    own, rank = strata.stratum(scores[places]), np.asarray(order)[places]
     n_drawn = np.bincount(own[drawn[places]], minlength=len(strata.sizes))
     is_free = ~drawn[places] & sampled[places]
     waiting = [

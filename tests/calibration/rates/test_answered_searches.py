@@ -102,13 +102,6 @@ def test_what_is_out_of_the_sample_is_counted_and_not_drawn() -> None:
     assert sorted(found) == list(range(20, 200))
 
 
-def test_searches_that_found_nothing_are_drawn_too() -> None:
-    scores, order = searches(100)
-    scores[:40] = -np.inf
-    found = next_draws(scores, 0.6, order, np.zeros(100, bool), n=50)
-    assert (found < 40).sum() >= 8
-
-
 def answered(
     n: int = 120,
     *,
