@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from vicinal.calibration.arrays import Bytes, FloatArray, Mask, ShortInts
+from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.storage.item_table import as_matrix
+from vicinal.indexer.views.view import GalleryView
 
 # Correlation of the thumbnails of almost the same picture.
 SAME_PICTURE = 0.98
@@ -67,6 +70,24 @@ def examine(
         near_duplicates=_examples(near, ids),
         conflicting_labels=_examples(conflicting, ids),
         single_image_labels=single[:_MOST_EXAMPLES],
+    )
+
+
+def examine_items(gallery: Gallery, view: GalleryView, *, has_images: bool) -> Hygiene:
+    """Hygiene of the items that a gallery holds in some state."""
+    names = ["id", "label", "content_sha256", "sequence", *(["signature"] if has_images else [])]
+    columns = gallery.table.columns(view.revision, names)
+    positions = view.positions_of_sequences(columns["sequence"].to_numpy())
+    # The last entry stands for the padding, which -1 points to.
+    row_of_position = np.full(view.n_positions + 1, -1)
+    row_of_position[positions] = np.arange(len(positions))
+    return examine(
+        ids=columns["id"].to_pylist(),
+        labels=columns["label"].to_pylist(),
+        contents=columns["content_sha256"].to_pylist(),
+        signatures=as_matrix(columns["signature"]) if has_images else None,
+        neighbor_ids=row_of_position[view.neighbor_positions(positions)],
+        neighbor_similarities=view.neighbor_similarities(positions),
     )
 
 

@@ -16,7 +16,6 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-import numpy as np
 import pyarrow.compute as pc
 
 from vicinal.indexer.engines import check_index
@@ -29,7 +28,7 @@ from vicinal.indexer.errors import (
 )
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.graph.neighbor_graph import NeighborGraph, update_neighbor_graph
-from vicinal.indexer.hygiene import Hygiene, examine
+from vicinal.indexer.hygiene import Hygiene, examine_items
 from vicinal.indexer.jobs.embedding_run import RunOptions
 from vicinal.indexer.jobs.staging import Base, LiveDiff, Staging, contents_of, live_diff, remove_leftovers
 from vicinal.indexer.jobs.sync.plan import IndexPlan, IndexResult
@@ -37,7 +36,6 @@ from vicinal.indexer.jobs.sync.run import SyncRun, SyncWork
 from vicinal.indexer.sources import ANYWHERE, SourceItem
 from vicinal.indexer.sources.embeddings import EmbeddingSource
 from vicinal.indexer.storage.active_pointer import Activation
-from vicinal.indexer.storage.item_table import as_matrix
 from vicinal.indexer.views.view import GalleryView
 from vicinal.models.embedder import Embedder
 from vicinal.models.progress import OnProgress, no_progress
@@ -355,21 +353,3 @@ class IndexJob:
 def _state(active: Activation) -> list[Any]:
     """Numbers that change with every live change and every activation."""
     return [active.token, active.revision]
-
-
-def examine_items(gallery: Gallery, view: GalleryView, *, has_images: bool) -> Hygiene:
-    """Hygiene of the items that a gallery holds in some state."""
-    names = ["id", "label", "content_sha256", "sequence", *(["signature"] if has_images else [])]
-    columns = gallery.table.columns(view.revision, names)
-    positions = view.positions_of_sequences(columns["sequence"].to_numpy())
-    # The last entry stands for the padding, which -1 points to.
-    row_of_position = np.full(view.n_positions + 1, -1)
-    row_of_position[positions] = np.arange(len(positions))
-    return examine(
-        ids=columns["id"].to_pylist(),
-        labels=columns["label"].to_pylist(),
-        contents=columns["content_sha256"].to_pylist(),
-        signatures=as_matrix(columns["signature"]) if has_images else None,
-        neighbor_ids=row_of_position[view.neighbor_positions(positions)],
-        neighbor_similarities=view.neighbor_similarities(positions),
-    )

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -100,7 +101,12 @@ def set_aside(
 
 def stand_ins(path: Path) -> dict[str, str]:
     """Items of the gallery in a folder that stay for copies which are set aside, by the copies' ids."""
-    found = {one.id: one.instead for one in map(_read, (path / _FOLDER).glob("*.json")) if one.instead}
+    found: dict[str, str] = {}
+    for file in (path / _FOLDER).glob("*.json"):
+        # Searches go on without what was brought back meanwhile, or is damaged, which the list tells.
+        with suppress(OSError, GalleryError):
+            one = _read(file)
+            found |= {one.id: one.instead} if one.instead else {}
     # Where one of these went too, that which stays for it; each step doubles how many are gone through.
     for _ in range(8):
         found = {one: found.get(stays, stays) for one, stays in found.items()}

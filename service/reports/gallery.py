@@ -7,7 +7,7 @@ from typing import Any
 
 from vicinal.indexer.errors import BundleMismatchError
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.hygiene import Hygiene
+from vicinal.indexer.hygiene import Hygiene, examine_items
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.storage.disk import paths_below
 from vicinal.indexer.storage.files import size_of
@@ -72,8 +72,6 @@ def _threshold_lines(matcher: Matcher) -> Iterator[str]:
 
 def hygiene_now(gallery: Gallery, view: GalleryView, report: Mapping[str, Any]) -> Hygiene:
     """Hygiene of the items that are held now, in the report of the version unless they changed since."""
-    from vicinal.indexer.jobs.index_job import examine_items
-
     if not view.n_changes:
         return Hygiene(**report.get("hygiene", {}))
     return examine_items(gallery, view, has_images=gallery.space is None)

@@ -103,6 +103,9 @@ def test_where_no_item_could_stay_for_another_nothing_is_done(reader: GalleryRea
     assert len(ids_of(reader)) == 40
     set_aside(reader, ["2", "3"], **WHY, instead={"2": "3", "3": "4"})
     assert stand_ins(reader.gallery.path) == {"2": "4", "3": "4"}
+    (reader.gallery.path / "set-aside" / "damaged.json").write_text("{}")
+    assert stand_ins(reader.gallery.path) == {"2": "4", "3": "4"}
+    (reader.gallery.path / "set-aside" / "damaged.json").unlink()
     set_aside(reader, ["4"], **WHY)
     bring_back(reader, "2")
 
