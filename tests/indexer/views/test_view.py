@@ -79,7 +79,7 @@ def test_the_nearest_live_items_are_found(changed: GalleryView, unit: Unit, n: i
     assert missed(changed, queries, n) <= allowed
 
 
-@pytest.mark.parametrize("spec", ["IVF64,SQ8", "IVF64,Flat", "graph", "SQ8", "IVF64,SQ8 on a GPU"])
+@pytest.mark.parametrize("spec", ["IVF64,SQ8", "IVF64,Flat", "SQ8", "IVF64,SQ8 on a GPU"])
 def test_what_lies_behind_a_thousand_removed_items_is_found(
     tmp_path: Path, publish: Callable[..., int], rows: Rows, spec: str
 ) -> None:

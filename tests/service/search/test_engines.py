@@ -175,7 +175,7 @@ def test_a_version_of_an_index_that_went_says_what_to_do_and_is_made_anew(
     assert old.search(query, threshold=0.2).matches == expected
 
 
-@pytest.mark.parametrize("kind", ["milvus", "HNSW8", "graph", "auto"])
+@pytest.mark.parametrize("kind", ["milvus", "SQ8", "auto"])
 def test_the_index_of_a_gallery_stays_until_another_is_named(tmp_path: Path, kind: str) -> None:
     rng, gallery = np.random.default_rng(0), open_gallery("kept", data_dir=tmp_path / "data")
     gallery.bundles.engine._opened = ExactEngine()  # type: ignore[assignment]
