@@ -102,7 +102,7 @@ def openapi() -> None:
 
 
 def doctor(home: Home, json_output: JsonOption = False) -> None:
-    """Try what an installation needs: packages, network, Faiss, GPUs, Redis, disk; fails if one does."""
+    """Try what an installation needs: packages, GPUs, network, disk, galleries; fails if one does."""
     from vicinal.service.cli.options import load_settings
     from vicinal.service.doctor import examine
 

@@ -22,7 +22,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
-from vicinal.calibration.frozen import Frozen
 from vicinal.indexer.errors import HomeError, OvertakenError, StorageError
 from vicinal.indexer.storage import disk
 from vicinal.indexer.storage.disk import files_below, hold_file, make_folder, replace_file, storing
@@ -40,16 +39,6 @@ _SECONDS_BETWEEN_OWN = 10.0
 # Who follows the home finds it away, or back, that often, however long a call takes.
 _AWAY_SECONDS = 15.0
 _MOST_UNANSWERED_SECONDS = 3.0
-
-
-class HomeContents(Frozen):
-    """Description of a home: last entry, files, who wrote them, and which replica holds each lease."""
-
-    number: int
-    n_files: int
-    n_bytes: int
-    replicas: list[str]
-    holders: dict[str, str]
 
 
 class Mirror(Follower):
@@ -316,18 +305,6 @@ class Mirror(Follower):
         if checkpoint.number == number:
             with suppress(HomeError):
                 self.log.keep(checkpoint)
-
-    def contents(self) -> HomeContents:
-        """Description of all that the home holds, as far as it is known here."""
-        known = self.ledger.checkpoint()
-        leases = {scope: one for scope, one in known.leases.items() if one.is_held}
-        return HomeContents(
-            number=known.number,
-            n_files=len(known.files),
-            n_bytes=sum(size for _, size, _, _ in known.files.values()),
-            replicas=sorted({replica for *_, replica in known.files.values()}),
-            holders={scope: one.replica for scope, one in leases.items()},
-        )
 
     def tidy(self) -> None:
         """Remove from the home what no replica needs any more, and files that nobody writes on."""

@@ -174,7 +174,7 @@ def check(bundle: BundleArgument, home: DataHome, json_output: JsonOption = Fals
     from vicinal.service.cli.server import print_findings
     from vicinal.service.doctor import examine_network
 
-    print_findings(list(examine_network(home.settings(bundle=bundle))), json_output=json_output)
+    print_findings([examine_network(home.settings(bundle=bundle))], json_output=json_output)
 
 
 def _at_hand(settings: Settings) -> Iterator[tuple[Path, BundleManifest]]:
