@@ -220,20 +220,18 @@ def test_no_images_give_no_rows(embedder: Embedder) -> None:
     assert embedder.embed([]).shape == (0, 24)
 
 
-def test_manifest_with_another_dim_than_the_network_is_refused(
-    tiny_bundle: ModelBundle, tmp_path: Path
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"dim": 25}, r"says dim 25, its network gives \(1, 24\)"),
+        ({"preprocessing": {"input_size": 64}}, "does not run"),
+    ],
+)
+def test_a_manifest_that_the_network_does_not_fit_is_refused(
+    tiny_bundle: ModelBundle, tmp_path: Path, changes: dict[str, object], message: str
 ) -> None:
-    wrong = _rewritten(tiny_bundle, tmp_path / "wrong", dim=25)
-    with pytest.raises(BundleError, match=r"says dim 25, its network gives \(1, 24\)"):
-        Embedder(wrong, device="cpu")
-
-
-def test_manifest_with_another_input_size_than_the_network_is_refused(
-    tiny_bundle: ModelBundle, tmp_path: Path
-) -> None:
-    wrong = _rewritten(tiny_bundle, tmp_path / "wrong", preprocessing={"input_size": 64})
-    with pytest.raises(BundleError, match="does not run"):
-        Embedder(wrong, device="cpu")
+    with pytest.raises(BundleError, match=message):
+        Embedder(_rewritten(tiny_bundle, tmp_path / "wrong", **changes), device="cpu")
 
 
 @pytest.mark.parametrize("n_images", [1, 3])

@@ -154,11 +154,6 @@ def test_classes_too_small_for_the_sampler_are_left_out_and_named(
     assert len(set(result.training.labels)) == 4
 
 
-def _dictate_scores(monkeypatch: pytest.MonkeyPatch, *scores: float) -> None:
-    upcoming = iter(scores)
-    monkeypatch.setattr("vicinal.training.trainer.validate", lambda *_: (0.0, next(upcoming)))
-
-
 def test_unnormalized_embeddings_are_judged_by_euclidean_distance(
     make_training_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

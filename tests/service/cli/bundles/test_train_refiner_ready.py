@@ -136,7 +136,6 @@ def test_from_a_file_to_refined_decisions_and_back(
             "and no --bundle",
         ),
         (("--embeddings", "{file}", "--space", "CLIP B32", "-o", "{folder}/x"), "is no name of a space"),
-        (("--embeddings", "{file}", *SPACE, "-o", "{folder}"), "exists: choose another --output"),
         (
             ("--embeddings", "{file}", *SPACE, "-o", "{folder}/x", "--validation", "{folder}/short.parquet"),
             "the embeddings have 8 dimensions, bundle 'clip-vit-b32' makes 16: give those of this space",
