@@ -12,10 +12,7 @@ import random
 import re
 import shutil
 import socket
-import subprocess
-import sys
 import threading
-import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,14 +21,9 @@ from typing import Any
 
 import httpx
 import numpy as np
-import pyarrow as pa
 import pytest
-from pyarrow import parquet
 
 from tests.service.http.test_processes import served
-from vicinal.indexer.errors import ItemRefusedError, SourceError
-from vicinal.indexer.sources import SourceOptions
-from vicinal.indexer.sources.embeddings import EmbeddingSource
 from vicinal.models.bundle import ModelBundle
 
 pytestmark = pytest.mark.slow
@@ -376,110 +368,3 @@ def test_whatever_is_sent_the_server_goes_on(server: Watched, kind: str, seed: i
     for make, media_type in SENT.values():
         answer = server.send(f"{CLIPS}/items", content=make(), headers={"Content-Type": media_type})
         assert answer.status_code in (200, 409), answer.text
-
-
-def good_npz(*, compressed: bool) -> bytes:
-    stream = io.BytesIO()
-    save = np.savez_compressed if compressed else np.savez
-    save(stream, embeddings=np.ones((3, DIM), np.float32), ids=np.array(["a", "b", "c"]), labels=np.arange(3))
-    return stream.getvalue()
-
-
-def packed(**arrays: bytes) -> bytes:
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in arrays.items():
-            archive.writestr(f"{name}.npy", content)
-    return stream.getvalue()
-
-
-def table(rows: int, embedding: pa.Array | None = None) -> bytes:
-    stream = io.BytesIO()
-    lists = pa.array([[1.0] * DIM] * rows) if embedding is None else embedding
-    parquet.write_table(pa.table({"id": pa.array(range(rows)), "embedding": lists}), stream)
-    return stream.getvalue()
-
-
-def long_table() -> bytes:
-    """Many rows that take no room: each the same list, and numbers that follow each other."""
-    rows = 20_000_000
-    lists = pa.FixedSizeListArray.from_arrays(pa.nulls(rows, pa.float32()), 1)
-    written = pa.table({"id": pa.nulls(rows, pa.int64()), "embedding": lists})
-    stream = io.BytesIO()
-    parquet.write_table(written, stream, compression="zstd", row_group_size=rows)
-    return stream.getvalue()
-
-
-IDS = npy((3,), b"".join(one.encode("utf-32-le") for one in "abc"), "<U1")
-FILES: dict[str, Callable[[], bytes]] = {
-    "bomb.npz": lambda: packed(embeddings=npy((64 * MIB, 4), bytes(1024 * MIB)), ids=IDS),
-    "wide.npz": lambda: packed(
-        embeddings=good_npy(), ids=IDS, labels=npy((3,), bytes(12 * 30 * MIB), f"<U{30 * MIB}")
-    ),
-    "vast.npz": lambda: packed(embeddings=npy((10**12, 0)), ids=IDS),
-    "lying.npz": lambda: packed(embeddings=npy((10**9, 12), bytes(48)), ids=IDS),
-    "beside.npz": lambda: packed(embeddings=good_npy(), ids=IDS, labels=npy((10**12, 0))),
-    "long.parquet": long_table,
-}
-READ = """
-import resource, sys
-from pathlib import Path
-from tests.service.http.test_hostile_bodies import read_all
-read_all([Path(one) for one in sys.argv[1:]])
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
-"""
-
-
-def read_all(paths: list[Path]) -> None:
-    """Read files as sources; they are read, or refused in a sentence."""
-    for path in paths:
-        try:
-            source = EmbeddingSource.open(path, SourceOptions(), needs_ids=False)
-            for _ in source.batches(1000):
-                pass
-        except (ItemRefusedError, SourceError) as error:
-            if not 0 < len(str(error)) < 3000:
-                raise
-
-
-def memory_of(paths: list[Path]) -> int:
-    """Most bytes that a process takes which reads files."""
-    command = [sys.executable, "-c", READ, *map(str, paths)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    read = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, env=environment)
-    assert read.returncode == 0, read.stderr[-2000:]
-    return int(read.stdout) * 1024
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_whatever_a_file_of_embeddings_holds_it_is_read_or_refused(tmp_path: Path, seed: int) -> None:
-    draw = random.Random(seed)
-    made = {
-        "a.npz": good_npz(compressed=False),
-        "b.npz": good_npz(compressed=True),
-        "c.parquet": table(3),
-        "d.npy": good_npy(),
-    }
-    paths = []
-    for name, content in made.items():
-        for number in range(N_CHANGED):
-            paths.append(tmp_path / f"{number}-{name}")
-            paths[-1].write_bytes(changed(content, draw))
-            paths[-1].with_suffix(".csv").write_text("id\na\nb\nc\n")
-    (tmp_path / "good.npz").write_bytes(made["a.npz"])
-    assert memory_of(paths) - memory_of([tmp_path / "good.npz"]) < MOST_MEMORY
-
-
-def test_good_files_are_read(tmp_path: Path) -> None:
-    """Negative control: embeddings that compress well, and labels far longer than most."""
-    rows = 200
-    vectors = np.round(np.random.default_rng(0).normal(size=(rows, 64)), 1).astype(np.float32)
-    labels = np.array(["x" * 1000, *(f"{i}" for i in range(rows - 1))])
-    np.savez_compressed(tmp_path / "a.npz", embeddings=vectors, ids=np.arange(rows), labels=labels)
-    np.savez(tmp_path / "b.npz", embeddings=np.asfortranarray(vectors), ids=np.arange(rows))
-    (tmp_path / "c.parquet").write_bytes(table(rows))
-    for name in ("a.npz", "b.npz", "c.parquet"):
-        assert len(EmbeddingSource.open(tmp_path / name)) == rows
-    (first,) = EmbeddingSource.open(tmp_path / "b.npz").batches(rows)
-    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-    np.testing.assert_allclose(first.embeddings, unit, rtol=1e-6)
