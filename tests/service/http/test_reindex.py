@@ -14,7 +14,7 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from tests.service.types import Encode, MakeSettings, View
+from tests.service.types import MakeSettings, View
 from tests.waiting import wait_for_job
 from vicinal.models.bundle import ModelBundle
 from vicinal.service.http.app import create_app
@@ -132,31 +132,6 @@ def test_a_manifest_and_a_link_cannot_point_elsewhere(
     assert (job["state"], job["result"]["counts"]) == ("succeeded", {"added": 1})
     assert {one["id"] for one in job["progress"]["failures"]} == {"absolute", "up", "link"}
     assert all("sources_dir" in one["reason"] for one in job["progress"]["failures"])
-
-
-def test_the_name_of_an_upload_is_not_read_as_a_path(
-    data_dir: Path,
-    make_settings: MakeSettings,
-    catalog: Path,
-    bundles: Path,
-    tmp_path: Path,
-    view: View,
-    encode: Encode,
-) -> None:
-    secret = tmp_path / "secret.png"
-    view(1, 1).save(secret)
-    app = create_app(make_settings(data_dir, sources_dir=catalog, bundles_dir=bundles))
-    client = TestClient(app)
-    upload = {"image": (str(secret), encode(view(2, 2)), "image/png")}
-    client.post("/v1/galleries/shoes/items", files=upload, data={"id": "mine"})
-    body = {"bundle": "other", "activate": "manual"}
-    job = wait_for_job(client, client.post(REINDEX, json=body))
-    assert (job["state"], "1 of its images cannot be read" in job["problem"]) == ("failed", True)
-    job = wait_for_job(client, client.post(REINDEX, json={**body, "max_failures": 1}))
-    assert (job["state"], job["result"]["n_items"]) == ("succeeded", 60)
-    assert [(one["id"], "sources_dir" in one["reason"]) for one in job["progress"]["failures"]] == [
-        ("mine", True)
-    ]
 
 
 @pytest.mark.slow

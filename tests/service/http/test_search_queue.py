@@ -149,20 +149,27 @@ def test_a_search_that_nothing_waits_beside_has_the_processor_alone(
     assert runs == [(1, False), (1, True)]
 
 
+def out_of_memory(_: FloatArray) -> FloatArray:
+    raise RuntimeError("out of memory")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "error"),
+    [(out_of_memory, RuntimeError), (lambda raw: raw * np.float32("nan"), NoDirectionError)],
+)
 def test_a_network_that_fails_fails_those_that_it_ran_for_and_no_others(
-    make_state: Callable[..., State], pictures: list[bytes]
+    make_state: Callable[..., State], pictures: list[bytes], spoil: Any, error: type
 ) -> None:
     state = make_state(threads=1)
     embedder = state.galleries.own.embedder
-    infer, failures = embedder.infer, [RuntimeError("out of memory")]
+    infer, spoils = embedder.infer, [spoil]
 
     def failing(tensors: list[FloatArray], *, alone: bool = True) -> FloatArray:
-        if failures:
-            raise failures.pop()
-        return infer(tensors, alone=alone)
+        raw = infer(tensors, alone=alone)
+        return spoils.pop()(raw) if spoils else raw
 
     embedder.infer = failing  # type: ignore[method-assign]
-    assert [type(one) for one in outcomes_of(state, of_images(pictures[0]))] == [RuntimeError]
+    assert [type(one) for one in outcomes_of(state, of_images(pictures[0]))] == [error]
     assert outcomes_of(state, of_images(pictures[0]))[0][0].matches
 
 
@@ -235,22 +242,6 @@ def test_one_that_cannot_be_answered_fails_alone(
     assert kinds[4:] == ["ItemNotFoundError", "list", "NotAnImageError", "list"]
     assert calls == [1] * 4
     assert outcomes[0][0].matches == outcomes[3][0].matches
-
-
-def test_a_network_that_gives_no_numbers_fails_its_search_and_ends_no_thread(
-    make_state: Callable[..., State], pictures: list[bytes]
-) -> None:
-    state = make_state(threads=1)
-    embedder = state.galleries.own.embedder
-    infer, spoilt = embedder.infer, [False, True]
-
-    def spoiling(tensors: list[FloatArray], *, alone: bool = True) -> FloatArray:
-        raw = infer(tensors, alone=alone)
-        return raw * np.float32("nan") if spoilt.pop() else raw
-
-    embedder.infer = spoiling  # type: ignore[method-assign, assignment]
-    assert [type(one) for one in outcomes_of(state, of_images(pictures[0]))] == [NoDirectionError]
-    assert outcomes_of(state, of_images(pictures[0]))[0][0].matches
 
 
 def test_what_is_on_its_way_to_the_queue_counts_as_waiting(
