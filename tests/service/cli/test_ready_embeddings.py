@@ -14,7 +14,6 @@ from pyarrow import parquet
 from tests.service.types import Run
 from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.reader import GalleryReader
 
 N_LABELS, PER_LABEL, DIM = 40, 6, 16
 CENTERS = np.random.default_rng(0).normal(size=(N_LABELS, DIM))
@@ -74,23 +73,3 @@ def test_from_a_file_to_a_decision_and_back(run: Run, indexed: Gallery, tmp_path
     back = answers(run, query)
     assert (back["n_searched"], back["matches"]) == (N_LABELS * PER_LABEL, found["matches"])
     assert back["threshold"]["calibration"] == found["threshold"]["calibration"]
-
-
-def ids(gallery: Gallery) -> list[str]:
-    return [item["id"] for _, item in GalleryReader(gallery).view().page(None, 1000)]
-
-
-def test_embeddings_are_added_while_the_gallery_is_searched(
-    run: Run, indexed: Gallery, tmp_path: Path
-) -> None:
-    more = write(tmp_path / "more.parquet", range(PER_LABEL, PER_LABEL + 1))
-    output = run("gallery", "add", "shop", more, "--space", "clip-vit-b32").stdout
-    assert "Added 40 items, replaced 0, skipped 0, unchanged 0; gallery shop holds 280" in output
-    np.save(tmp_path / "query.npy", near(7, PER_LABEL))
-    assert answers(run, tmp_path / "query.npy")["candidates"][0]["id"] == f"item 7/{PER_LABEL}"
-    assert "unchanged 40" in run("gallery", "add", "shop", more).stdout
-    named = ("--prefix", "new", "--label", "boots")
-    run("gallery", "add", "shop", more, *named)
-    found = answers(run, "--item", f"new/item 7/{PER_LABEL}")["candidates"][0]
-    assert (found["id"], found["label"]) == (f"item 7/{PER_LABEL}", "label 7")
-    assert len(ids(indexed)) == 320

@@ -65,30 +65,21 @@ def sample(http: httpx.Client, series: str) -> float:
 
 
 @pytest.mark.parametrize(("go_away", "come_back", "patience"), OUTAGES, indirect=["patience"])
-def test_searches_go_on_and_say_the_same(
+def test_searches_say_the_same_while_readiness_and_metrics_tell_of_it_and_it_recovers(
     http: httpx.Client, queries: list[bytes], redis_server: RedisServer, go_away: str, come_back: str
 ) -> None:
-    before = answers(http, queries[:3])
+    def state() -> tuple[int, bool, float]:
+        return *redis_state(http), sample(http, "vicinal_redis_up")
+
+    wait_until(lambda: answers(http, queries[:1]) and redis_state(http)[1])
+    before, states = answers(http, queries[:3]), [state()]
     getattr(redis_server, go_away)()
     during = answers(http, queries)
-    getattr(redis_server, come_back)()
-    assert during[:3] == before
-    assert answers(http, queries) == during
-
-
-@pytest.mark.parametrize(("go_away", "come_back", "patience"), OUTAGES, indirect=["patience"])
-def test_the_state_is_seen_in_readiness_and_metrics_and_it_recovers(
-    http: httpx.Client, queries: list[bytes], redis_server: RedisServer, go_away: str, come_back: str
-) -> None:
-    wait_until(lambda: answers(http, queries[:1]) and redis_state(http)[1])
-    states = [(redis_state(http), sample(http, "vicinal_redis_up"))]
-    getattr(redis_server, go_away)()
-    answers(http, queries[1:2])
-    states.append((redis_state(http), sample(http, "vicinal_redis_up")))
+    states.append(state())
     getattr(redis_server, come_back)()
     wait_until(lambda: answers(http, queries[:1]) and redis_state(http)[1])
-    states.append((redis_state(http), sample(http, "vicinal_redis_up")))
-    assert states == [((200, True), 1.0), ((200, False), 0.0), ((200, True), 1.0)]
+    assert [*states, state()] == [(200, True, 1.0), (200, False, 0.0), (200, True, 1.0)]
+    assert (during[:3], answers(http, queries)) == (before, during)
 
 
 def test_jobs_say_that_they_are_unavailable(http: httpx.Client, redis_server: RedisServer) -> None:
