@@ -13,7 +13,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from tests.deploy.image_tree import steps_of
+from tests.deploy.dockerfiles import steps_of
 from tests.deploy.test_monitoring import DEPLOY
 from vicinal.service.known_names import check_variables
 from vicinal.service.settings import Settings
