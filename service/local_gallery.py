@@ -73,7 +73,7 @@ def open_gallery(
     if chosen.has_home:
         from vicinal.service.galleries.home import open_home
 
-        open_home(chosen, chosen.open_link())
+        open_home(chosen)
     return LocalGallery(name, ServedBundles(chosen))
 
 

@@ -6,7 +6,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,7 +16,6 @@ from vicinal.service.errors import RedisAwayError, RequestError
 
 if TYPE_CHECKING:
     from redis import Redis
-    from redis.client import PubSub
 
 Answer = TypeVar("Answer")
 logger = logging.getLogger(__name__)
@@ -67,18 +65,6 @@ class RedisLink:
             raise RedisAwayError(self._note_failure(error)) from error
         self._note_answer()
         return answer
-
-    def subscribed(self, channel: str) -> PubSub | None:
-        """Subscription to a channel; None where Redis does not answer."""
-
-        def subscribe(redis: Any) -> PubSub:
-            subscription: PubSub = redis.pubsub(ignore_subscribe_messages=True)
-            subscription.subscribe(channel)
-            return subscription
-
-        with suppress(RedisAwayError):
-            return self.ask(subscribe)
-        return None
 
     def register(self, registry: CollectorRegistry) -> None:
         """Show the state of the link in a registry of metrics."""

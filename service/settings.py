@@ -133,7 +133,7 @@ class Settings(BaseSettings):
             worker takes its job over.
         milvus_url: Address of the Milvus that finds candidates of versions with the index `milvus`, such as
             `http://USER:PASSWORD@HOST:19530`, or with a token in place of both. See docs/SCALE.md.
-        redis_url: Address of Redis, for jobs, cache, rate limits and notices between replicas.
+        redis_url: Address of Redis, for jobs, cache and rate limits.
         redis_timeout_seconds: Longest wait for an answer of Redis, in seconds.
         redis_retry_seconds: Seconds that Redis is left alone after it failed to answer.
         query_cache_entries: Most query embeddings kept in memory; 0 turns the cache off.

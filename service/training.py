@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from vicinal.training.trainer import Trainer
 
 # The log of a run needs the last two.
-_PACKAGES = ("torch", "timm", "pytorch_metric_learning", "matplotlib", "tensorboard")
+_PACKAGES = ("torch", "timm", "pytorch_metric_learning", "matplotlib")
 _PLACES = {
     "backbones.backbone": ("BackboneConfig",),
     "backbones.weights": ("PACKAGED_WEIGHTS",),

@@ -1,4 +1,4 @@
-"""Training log: one record a validation, as CSV, for TensorBoard, and as curves (torch)."""
+"""Training log: one record a validation, as CSV and as curves."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ from dataclasses import asdict, fields
 from pathlib import Path
 
 from matplotlib.figure import Figure
-from torch.utils.tensorboard import SummaryWriter
 
 from vicinal.training.files import replacing
 from vicinal.training.observer import StepRecord
 
 CSV_FILE = "training.csv"
 CURVES_FILE = "training.png"
-TENSORBOARD_FOLDER = "tensorboard"
 _CURVES = {
     "loss": "training loss",
     "hit_rate_1": "R@1 on held-out classes",
@@ -25,17 +23,14 @@ _CURVES = {
 
 
 class TrainingLog:
-    """Writes the records of a run into its folder; TensorBoard forgets what came after `first_step`.
+    """Writes the records of a run into its folder.
 
     training.csv   one line a record
-    tensorboard/   the same for TensorBoard
     training.png   curves, drawn at the end, with the kept weights marked
     """
 
-    def __init__(self, folder: Path, *, first_step: int = 0) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        purged = first_step + 1 if first_step else None
-        self._board = SummaryWriter(folder / TENSORBOARD_FOLDER, purge_step=purged)
 
     def write(self, records: Sequence[StepRecord]) -> None:
         """Bring the files to these records, of which the last is new."""
@@ -45,13 +40,9 @@ class TrainingLog:
             writer = csv.DictWriter(stream, [field.name for field in fields(StepRecord)])
             writer.writeheader()
             writer.writerows(asdict(record) for record in records)
-        for name in _CURVES:
-            self._board.add_scalar(name, getattr(records[-1], name), records[-1].step)
-        self._board.flush()
 
     def finish(self, records: Sequence[StepRecord], best: StepRecord) -> None:
-        """Draw the curves, `best` being the validation whose weights were kept, and close what is open."""
-        self._board.close()
+        """Draw the curves, `best` being the validation whose weights were kept."""
         figure = Figure(figsize=(12, 3.6), layout="constrained")
         steps = [record.step for record in records]
         for axes, (name, title) in zip(figure.subplots(1, len(_CURVES)), _CURVES.items(), strict=True):

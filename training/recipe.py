@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +24,7 @@ from vicinal.training.evaluation.measurement import manifest_metrics
 from vicinal.training.export.choice import give_form
 from vicinal.training.export.network import export_network
 from vicinal.training.export.sample import Sample
-from vicinal.training.log import CSV_FILE, CURVES_FILE, TENSORBOARD_FOLDER
+from vicinal.training.log import CSV_FILE, CURVES_FILE
 from vicinal.training.observer import TrainingObserver
 from vicinal.training.trainer import Trainer, TrainingResult
 
@@ -103,7 +102,6 @@ def _prepare(output: Path, start: Start) -> None:
     if start == "overwrite":
         for name in found:
             (output / name).unlink()
-        shutil.rmtree(output / TENSORBOARD_FOLDER, ignore_errors=True)
 
 
 def _bundle_fields(config: TrainingConfig, result: TrainingResult) -> dict[str, Any]:

@@ -171,7 +171,7 @@ class Trainer:
 
     def _optimize(self, state: State, images: _Images) -> None:
         config = self.config
-        log = TrainingLog(self.folder, first_step=state.step) if self.folder else None
+        log = TrainingLog(self.folder) if self.folder else None
         batches = training_batches(
             images.training,
             config,

@@ -185,11 +185,8 @@ def remove_again(reader: GalleryReader, held: Mapping[str, bytes]) -> None:
     """
     gallery, removed = reader.gallery, reader.gallery.removals.read()
     there = digests_of(gallery, reader.view(), [*removed.items])
-    gone = [
-        one for one, content in there.items() if content in removed.items[one] and held.get(one) != content
-    ]
-    if gone:
-        remove_items(reader, gone)
+    gone = [one for one, sha in there.items() if sha in removed.items[one] and held.get(one) != sha]
+    remove_items(reader, gone)
 
 
 def patch_items(reader: GalleryReader, patches: Mapping[str, Patch]) -> Change:

@@ -65,9 +65,7 @@ class SetAside:
     content_sha256: str
     row_sha256: str
     instead: str | None = None  # The item that it is a copy of, and that stays for it
-    carried: dict[str, Any] = field(
-        default_factory=dict
-    )  # What that one got of it: `label`, `metadata.<key>`
+    carried: dict[str, Any] = field(default_factory=dict)  # What that got of it: `label`, `metadata.<key>`
 
 
 def set_aside(

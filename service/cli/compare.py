@@ -127,11 +127,6 @@ def _print(made: Comparison, use_it: str) -> None:
     print_table(table)
     asked_of = f"{number_of(made.n_queries, 'query', 'queries')} of {number_of(made.n_labels, 'label')}"
     say(f"{asked_of}; in brackets 95 % intervals, of figures for the change from number 0")
-    for version, items in made.items.items():
-        say(
-            f"{number_of(items.both, 'item')} in both versions, {items.only_present:,} only in "
-            f"{made.variants[0].version}, {items.only_other:,} only in {version}"
-        )
     say(f"* recommended: {made.reason}")
     for number, one in enumerate(made.variants):
         say(*(f"  no {what} of {number}: {reason}" for what, reason in one.left_out.items()))

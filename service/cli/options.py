@@ -41,7 +41,7 @@ class DataHome(RequestFields):
         if settings.has_home:
             from vicinal.service.galleries.home import open_home
 
-            open_home(settings, settings.open_link())
+            open_home(settings)
         return settings
 
     def gallery(self, name: str) -> Gallery:

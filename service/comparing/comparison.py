@@ -27,7 +27,6 @@ from vicinal.service.comparing.record import (
     Comparison,
     ComparisonRequest,
     FigureName,
-    ItemCounts,
     PairedFigure,
     Sample,
     Variant,
@@ -38,7 +37,7 @@ from vicinal.service.comparing.store import ComparisonStore, keep_calibration
 from vicinal.service.comparing.variants import (
     OpenedVariant,
     common_items,
-    count_items,
+    of_other_items,
     open_variants,
     read_common,
 )
@@ -165,11 +164,10 @@ class _Trial:
             n_queries=len(self.labels),
             n_with_mate=0 if compared is None else int(compared.mates.sum()),
             n_labels=len(set(self.labels)),
-            items=self._count_items(),
             variants=tuple(one.described() for one in self.tried),
             recommended=recommended,
             reason=reason,
-            warnings=(*self.warnings, *self._further_warnings()),
+            warnings=(*self.warnings, *self._of_items(), *self._further_warnings()),
         )
 
     def _target(self, opened: Sequence[OpenedVariant]) -> Target | None:
@@ -353,17 +351,14 @@ class _Trial:
                 "another day"
             )
 
-    def _count_items(self) -> dict[int, ItemCounts]:
+    def _of_items(self) -> Iterator[str]:
         present, *others = self.versions.values()
-        found = {one.version: count_items(present, one) for one in others}
-        for version, (counts, has_changes) in found.items():
+        for one in others:
+            holds_others, has_changes = of_other_items(present, one)
             if has_changes:
-                self.warnings.append(
-                    f"version {present.version} has live changes, which the figures leave out"
-                )
-            if counts.only_present or counts.only_other:
-                self.warnings.append(f"version {version} holds other items, so that its pairs differ too")
-        return {version: counts for version, (counts, _) in found.items()}
+                yield f"version {present.version} has live changes, which the figures leave out"
+            if holds_others:
+                yield f"version {one.version} holds other items, so that its pairs differ too"
 
     def _further_warnings(self) -> Iterator[str]:
         for one in self.versions.values():

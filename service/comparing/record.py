@@ -135,21 +135,6 @@ class Variant(Frozen):
     problem: str | None
 
 
-class ItemCounts(Frozen):
-    """Items of the present version and of another, with their live changes.
-
-    Attributes:
-        other_image: Ids in both, with another file behind them.
-        other_label: Ids in both, with another label.
-    """
-
-    both: int
-    only_present: int
-    only_other: int
-    other_image: int
-    other_label: int
-
-
 class Comparison(Recorded):
     """Several variants of a gallery on the same queries; never changed.
 
@@ -157,12 +142,11 @@ class Comparison(Recorded):
         id: Its name, that of its job.
         target: What the variants were calibrated for; None where nothing says it.
         n_with_mate: Those with a mate in every variant.
-        items: What each other version shares with the present one.
         variants: The present one first.
         recommended: Number of the variant to use.
     """
 
-    former_keys = ("optimism", "conditions", "decision")
+    former_keys = ("optimism", "conditions", "decision", "items")
 
     format_version: Literal[1] = 1
     id: str
@@ -173,7 +157,6 @@ class Comparison(Recorded):
     n_queries: int
     n_with_mate: int
     n_labels: int
-    items: dict[int, ItemCounts]
     variants: tuple[Variant, ...]
     recommended: int
     reason: str

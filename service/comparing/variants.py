@@ -20,7 +20,7 @@ from vicinal.indexer.sources import Refuse, SourceOptions, holds_embeddings
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.progress import OnProgress
 from vicinal.models.refiner_manifest import Sides
-from vicinal.service.comparing.record import ComparisonRequest, ItemCounts, PipelineGrid
+from vicinal.service.comparing.record import ComparisonRequest, PipelineGrid
 from vicinal.service.errors import CalibrationRecordError, RequestError
 from vicinal.service.galleries.bundles import ServedBundle, ServedBundles
 from vicinal.service.measuring.queries import LabelledQueries, QueryReading, read_queries
@@ -199,31 +199,18 @@ def read_common(
     return found
 
 
-def count_items(present: OpenedVariant, other: OpenedVariant) -> tuple[ItemCounts, bool]:
-    """Items that two versions share as they would be searched, and whether the present one changed live."""
+def of_other_items(present: OpenedVariant, other: OpenedVariant) -> tuple[bool, bool]:
+    """Tell whether two versions hold other items as they are searched, and the present one changed live."""
     activation = present.gallery.activation
     known = {} if activation is None else activation.known_revisions
     built = [one.snapshot.manifest.revision for one in (present, other)]
     revisions = [
         known.get(one.version, revision) for one, revision in zip((present, other), built, strict=True)
     ]
-    before, after = (_items(present.gallery, revision) for revision in revisions)
-    rows = before.join(after, keys="id", join_type="inner", right_suffix="_other")
-    counts = ItemCounts(
-        both=len(rows),
-        only_present=len(before) - len(rows),
-        only_other=len(after) - len(rows),
-        other_image=_n_different(rows, "content_sha256"),
-        other_label=_n_different(rows, "label"),
-    )
-    return counts, revisions[0] != built[0]
+    before, after = ({*_items(present.gallery, one)["id"].to_pylist()} for one in revisions)
+    return before != after, revisions[0] != built[0]
 
 
 def _items(gallery: Gallery, revision: int) -> pa.Table:
     # Metadata of a schema says nothing about its rows, and joins want equal ones.
     return gallery.table.columns(revision, _SCHEMA.names).replace_schema_metadata(None).cast(_SCHEMA)
-
-
-def _n_different(rows: pa.Table, column: str) -> int:
-    pairs = zip(rows[column].to_pylist(), rows[f"{column}_other"].to_pylist(), strict=True)
-    return sum(one != other for one, other in pairs)

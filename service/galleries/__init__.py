@@ -1,1 +1,1 @@
-"""Open bundles and galleries of a process, uploads, maintenance, notices of changes."""
+"""Open bundles and galleries of a process, uploads, maintenance, looks at what others changed."""

@@ -1,4 +1,4 @@
-"""Home of several replicas: a process of each follows it, and all are told when one has changed something."""
+"""Home of several replicas: a process of each follows it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import GaugeMetricFamily
@@ -21,17 +20,12 @@ from vicinal.indexer.errors import GalleryBusyError, HomeError, IndexerError, St
 from vicinal.indexer.storage.files import file_lock
 from vicinal.indexer.storage.home import Mirror
 from vicinal.indexer.storage.home.joining import join
-from vicinal.service.errors import RedisAwayError, RequestError
+from vicinal.service.errors import RequestError
 from vicinal.service.process import BackgroundWork
-from vicinal.service.redis_link import RedisLink
 from vicinal.service.settings import Settings
 
-if TYPE_CHECKING:
-    from redis.client import PubSub
-
 logger = logging.getLogger(__name__)
-_CHANNEL, _NEWEST = "vicinal:home", "vicinal:home:newest"
-# Between two looks at the log where Redis tells of nothing, and between two tries after one that failed.
+# Between two looks at the log, and between two tries after one that failed.
 _LOOK_SECONDS, _RETRY_SECONDS = 0.4, 1.0
 # A replica whose last look at the log is older is behind: one look takes some milliseconds.
 _LATE_SECONDS = 3.0
@@ -46,9 +40,6 @@ class HomeState:
 
     replica: Annotated[str, Field(description="Id of the replica that answers.")]
     entry: Annotated[int, Field(description="Number of the last change of any replica that it holds.")]
-    entries_behind: Annotated[
-        int | None, Field(description="Changes that it does not hold yet; null where Redis does not say.")
-    ]
     seconds_behind: Annotated[
         float | None,
         Field(description="Seconds since it held all that the home did; null before it ever did."),
@@ -62,15 +53,14 @@ class HomeState:
         """Sentence on how far it is behind; None where it is not."""
         if self.seconds_behind is not None and self.seconds_behind < _LATE_SECONDS:
             return None
-        entries = "an unknown number of" if self.entries_behind is None else f"{self.entries_behind:,}"
-        seconds = "" if self.seconds_behind is None else f" and {self.seconds_behind:,.0f} seconds"
+        seconds = "" if self.seconds_behind is None else f"{self.seconds_behind:,.0f} seconds "
         return (
-            f"replica {self.replica} is {entries} entries{seconds} behind its home: it answers from what is "
-            "here, and refuses changes (503) while the home does not answer"
+            f"replica {self.replica} is {seconds}behind its home: it answers from what is here, and refuses "
+            "changes (503) while the home does not answer"
         )
 
 
-def open_home(settings: Settings, link: RedisLink | None) -> Mirror | None:
+def open_home(settings: Settings) -> Mirror | None:
     """The mirror that the data folder is, joined to the home of the settings; None without a home.
 
     One that has joined before serves what it holds while its home is away.
@@ -87,7 +77,6 @@ def open_home(settings: Settings, link: RedisLink | None) -> Mirror | None:
         raise RequestError(
             f"replicas of home '{mirror.home}' share their jobs: set redis_url, to the same Redis for all"
         )
-    mirror.on_commit = partial(_announce, link, mirror.identity)
     try:
         mirror.pull()
     except HomeError as error:
@@ -102,22 +91,17 @@ def bring_up_to_date(data_dir: Path) -> None:
         mirror.pull()
 
 
-def home_state(mirror: Mirror, link: RedisLink | None) -> HomeState:
+def home_state(mirror: Mirror) -> HomeState:
     """State of a replica, as any of its processes sees it."""
     lag = mirror.lag()
-    newest = None
-    with suppress(RedisAwayError):
-        if link is not None:
-            newest = link.ask(lambda redis: redis.zscore(_NEWEST, mirror.identity))
-    behind = None if newest is None else max(0, int(newest) - lag.number)
-    return HomeState(mirror.replica, lag.number, behind, lag.seconds, mirror.home)
+    return HomeState(mirror.replica, lag.number, lag.seconds, mirror.home)
 
 
 class HomeMetrics:
     """Counters of what came from the home, and collector of how far the replica is behind."""
 
-    def __init__(self, mirror: Mirror, link: RedisLink | None, registry: CollectorRegistry) -> None:
-        self._mirror, self._link = mirror, link
+    def __init__(self, mirror: Mirror, registry: CollectorRegistry) -> None:
+        self._mirror = mirror
         fetched = Counter("vicinal_home_fetched_bytes", "Bytes that came from the home", registry=registry)
         lost = Counter(
             "vicinal_home_lost_races",
@@ -128,14 +112,10 @@ class HomeMetrics:
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
         """All series."""
-        state = home_state(self._mirror, self._link)
         yield GaugeMetricFamily(
-            "vicinal_home_behind_entries",
-            "Changes in the home that do not lie here yet",
-            state.entries_behind,
-        )
-        yield GaugeMetricFamily(
-            "vicinal_home_behind_seconds", "Time since everything in the home lay here", state.seconds_behind
+            "vicinal_home_behind_seconds",
+            "Time since everything in the home lay here",
+            home_state(self._mirror).seconds_behind,
         )
 
 
@@ -149,12 +129,9 @@ class HomeFollower(BackgroundWork):
     # It may be fetching a version that is large. A daemon: the process ends without it.
     stop_seconds = 3.0
 
-    def __init__(
-        self, mirror: Mirror, link: RedisLink | None, on_change: Callable[[], None] = lambda: None
-    ) -> None:
+    def __init__(self, mirror: Mirror, on_change: Callable[[], None] = lambda: None) -> None:
         super().__init__()
-        self._mirror, self._link, self._on_change = mirror, link, on_change
-        self._failures: tuple[type[Exception], ...] = () if link is None else link.failures
+        self._mirror, self._on_change = mirror, on_change
         self._lock = mirror.data_dir / "replicas" / "follower.lock"
         self._is_failing = False
         # Not all at once, and not at every start.
@@ -178,25 +155,8 @@ class HomeFollower(BackgroundWork):
                 except (GalleryBusyError, StorageError):
                     self._waited(_RETRY_SECONDS)
             while not self._is_stopping:
-                subscription = None if self._link is None else self._link.subscribed(_CHANNEL)
-                if subscription is None:
-                    self._pull()
-                    self._waited(_LOOK_SECONDS)
-                else:
-                    with closing(subscription):
-                        self._listen(subscription)
-
-    def _listen(self, subscription: PubSub) -> None:
-        """Pull with each notice, and without one, until Redis fails."""
-        while not self._is_stopping:
-            self._pull()
-            try:
-                message = subscription.get_message(timeout=_LOOK_SECONDS)
-                while message is not None:
-                    # One look sees what all of them tell of.
-                    message = subscription.get_message(timeout=0.0)
-            except self._failures:
-                return
+                self._pull()
+                self._waited(_LOOK_SECONDS)
 
     def _pull(self) -> None:
         before = self._mirror.lag().number
@@ -222,15 +182,3 @@ class HomeFollower(BackgroundWork):
             self._mirror.tidy()
         except HomeError as error:
             logger.warning("%s; it is tidied up later", error)
-
-
-def _announce(link: RedisLink | None, home: str, number: int) -> None:
-    """Tell all replicas of an entry; they find it without this, too."""
-    with suppress(RedisAwayError):
-        if link is not None:
-            link.ask(lambda redis: _told(redis, home, number))
-
-
-def _told(redis: Any, home: str, number: int) -> None:
-    redis.zadd(_NEWEST, {home: number}, gt=True)
-    redis.publish(_CHANNEL, home)

@@ -1,5 +1,5 @@
-"""Access: every request, refused or not, gets an id, a line in the log, its place in metrics and a span;
-every change asked for, and what a key may not do, is a line of JSON in the audit log too.
+"""Access: every request, refused or not, gets an id, a line in the log and its place in metrics; every
+change asked for, and what a key may not do, is a line of JSON in the audit log too.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from vicinal.indexer.storage.files import file_lock, make_folder
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.keys import Grant
 from vicinal.service.observability.logs import request_id_of, with_request_id
-from vicinal.service.observability.traces import RequestSpan, Traces
 from vicinal.service.search.answers import Answer
 
 logger = logging.getLogger(__name__)
@@ -160,7 +159,6 @@ class Call:
     status: int | None = None  # None before there is an answer
     n_bytes: int = 0  # Of the answer's body
     request: str | None = None  # Its id, where what is logged meanwhile does not name it anyway
-    span: RequestSpan | None = None  # Where it is traced
 
 
 def call_of(scope: Scope) -> Call:
@@ -172,10 +170,9 @@ def call_of(scope: Scope) -> Call:
 class Access:
     """ASGI middleware around everything else."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, traces: Traces | None = None) -> None:
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self.app = app
         self._metrics = metrics
-        self._traces = traces
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, and tell of it."""
@@ -184,10 +181,7 @@ class Access:
             return
         call, started = Call(), time.perf_counter()
         headers = Headers(scope=scope)
-        request, trace = request_id_of(headers.get("x-request-id")), None
-        if self._traces is not None:
-            call.span = self._traces.begin(_known(scope["method"]), headers, request)
-            trace = call.span.trace_id
+        request = request_id_of(headers.get("x-request-id"))
 
         async def noting_send(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -198,14 +192,11 @@ class Access:
             await send(message)
 
         inner = {**scope, _CALL: call}
-        with with_request_id(request, trace):
+        with with_request_id(request):
             try:
                 await self.app(inner, receive, noting_send)
             finally:
                 call.route = getattr(inner.get("route"), "path", _UNKNOWN)
-                # One that is never ended is never sent.
-                if call.span is not None and call.route not in _PROBES:
-                    call.span.end(call.route, call.status, gallery=call.gallery)
                 tell(self._metrics, scope["method"], scope.get("client"), call, time.perf_counter() - started)
 
 

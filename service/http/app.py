@@ -156,7 +156,7 @@ class _Application(FastAPI):
 
     def build_middleware_stack(self) -> ASGIApp:
         state = state_of(self)
-        return Access(AnswerHeaders(super().build_middleware_stack()), state.metrics, state.traces)
+        return Access(AnswerHeaders(super().build_middleware_stack()), state.metrics)
 
 
 def complete_document(document: dict[str, Any], scopes: Mapping[str, list[Scope]]) -> dict[str, Any]:

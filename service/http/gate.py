@@ -27,7 +27,6 @@ from starlette.types import Scope as Connection
 from vicinal.indexer.errors import GalleryNameError, GalleryNotFoundError
 from vicinal.indexer.storage.gallery_names import folder_of
 from vicinal.service.errors import RequestError
-from vicinal.service.galleries.change_notices import announce_change
 from vicinal.service.http.access import audited, call_of, note
 from vicinal.service.http.problems import counted_problem
 from vicinal.service.http.request_bodies import json_body, limited_body
@@ -132,8 +131,6 @@ class ApiRoute(OpenRoute):
     """A route of the API: it needs a key with its scope, and what it changes is noted."""
 
     is_strict = True
-    # Whether its calls change items or what they are searched by, so that others are told of it.
-    changes_gallery: ClassVar[bool] = True
     is_noted: ClassVar[bool] = True
 
     async def handle(self, scope: Connection, receive: Receive, send: Send) -> None:
@@ -157,9 +154,6 @@ class ApiRoute(OpenRoute):
                 gallery = folder_of(state.settings.galleries_path, gallery).name
             scope["path_params"]["gallery"] = call.gallery = gallery
         await answer(scope, receive, send)
-        is_done = call.status is not None and call.status < 400
-        if changes and self.changes_gallery and is_done and gallery is not None and state.link is not None:
-            await run_in_threadpool(announce_change, state.link, gallery)
 
     def _check(self, state: State, scope: Connection) -> None:
         """Refuse what would be refused after its body was read."""
@@ -168,14 +162,14 @@ class ApiRoute(OpenRoute):
 class KeyRoute(ApiRoute):
     """A route that any valid key may ask for, about itself."""
 
-    changes_gallery = is_noted = False
+    is_noted = False
 
 
 class SearchRoute(ApiRoute):
     """A route that reads."""
 
     needs = "search"
-    changes_gallery = is_noted = False
+    is_noted = False
 
 
 class AnswerRoute(SearchRoute):

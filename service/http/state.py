@@ -17,8 +17,8 @@ from vicinal.service.answering.keeper import SearchKeeper
 from vicinal.service.answering.promise_watch import PromiseWatch
 from vicinal.service.answering.sharing import SearchSharing
 from vicinal.service.galleries.bundles import ServedBundles
-from vicinal.service.galleries.change_notices import ChangeNotices
 from vicinal.service.galleries.home import HomeFollower, HomeMetrics, open_home
+from vicinal.service.galleries.looks import GalleryLooks
 from vicinal.service.galleries.open_galleries import OpenGalleries
 from vicinal.service.galleries.state_metrics import GalleryStateMetrics
 from vicinal.service.http.access import AuditLog, Metrics, StrangerLog, call_of
@@ -29,7 +29,6 @@ from vicinal.service.jobs.state_metrics import JobStateMetrics
 from vicinal.service.jobs.store import JobStore
 from vicinal.service.jobs.worker import JobWorker
 from vicinal.service.keys import Keyring
-from vicinal.service.observability.traces import open_traces
 from vicinal.service.operations.place import Place
 from vicinal.service.settings import Settings
 from vicinal.service.surfaces.jobs import job_kinds
@@ -41,15 +40,14 @@ class State:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.link = settings.open_link()  # None when no address is set
-        self.mirror = open_home(settings, self.link)  # None without a home
+        self.mirror = open_home(settings)  # None without a home
         bundles = ServedBundles(settings, self.link)
         bundles.prepare()
         if bundles.own_if_open is not None:
             bundles.own_if_open.embedder.warm_up()
         self.galleries, self.metrics = OpenGalleries(bundles), Metrics(bundles)
-        self.traces = open_traces()  # None where no collector is named
         self.jobs = JobStore(JobQueue(settings.jobs_path, self.link))
-        self.kinds = job_kinds(bundles, self.link)  # What jobs can do
+        self.kinds = job_kinds(bundles)  # What jobs can do
         self.keyring = Keyring(settings)
         self.audit = AuditLog(settings.audit_path)  # Notes the changes that calls make
         # Notes calls that were refused for want of a key
@@ -76,7 +74,7 @@ class State:
         self.metrics.states.register(JobStateMetrics(self.jobs, self.kinds))
         self.metrics.states.register(self.galleries.drift)
         if self.mirror is not None:
-            self.metrics.states.register(HomeMetrics(self.mirror, self.link, self.metrics.registry))
+            self.metrics.states.register(HomeMetrics(self.mirror, self.metrics.registry))
         if self.link is not None:
             self.link.register(self.metrics.registry)
 
@@ -96,8 +94,6 @@ class State:
         """Keep the galleries current, and work on jobs if the settings say so, while the context lasts."""
         settings = self.settings
         with ExitStack() as running:
-            if self.traces is not None:
-                running.callback(self.traces.close)
             running.callback(self.jobs.queue.close)
             running.callback(self.galleries.bundles.engine.close)
             # Each ends after what it keeps or shares the last of.
@@ -109,11 +105,9 @@ class State:
             running.enter_context(self.promises)
             if self.mirror is not None:
                 # It ends after the counts, and brings the last ones to the home.
-                running.enter_context(HomeFollower(self.mirror, self.link, self.galleries.refresh))
+                running.enter_context(HomeFollower(self.mirror, self.galleries.refresh))
             running.enter_context(self.galleries.drift)
-            running.enter_context(
-                ChangeNotices(self.galleries, self.link, poll_seconds=settings.poll_seconds)
-            )
+            running.enter_context(GalleryLooks(self.galleries, settings.poll_seconds))
             if settings.run_jobs:
                 seconds = settings.job_heartbeat_seconds
                 running.enter_context(JobWorker(self.jobs, self.kinds, heartbeat_seconds=seconds))

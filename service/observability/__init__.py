@@ -1,1 +1,1 @@
-"""Observability: what a process says of its requests: logs and traces."""
+"""Observability: what a process says of its requests: logs."""

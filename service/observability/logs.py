@@ -63,10 +63,9 @@ def request_id_of(sent: str | None) -> str:
 
 
 @contextmanager
-def with_request_id(request: str, trace: str | None = None) -> Iterator[None]:
+def with_request_id(request: str) -> Iterator[None]:
     """Let all that is logged meanwhile, in threads that a request is handed to as well, name the request."""
-    named = {"request_id": request} if trace is None else {"request_id": request, "trace_id": trace}
-    with structlog.contextvars.bound_contextvars(**named):
+    with structlog.contextvars.bound_contextvars(request_id=request):
         yield
 
 

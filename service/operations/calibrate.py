@@ -185,7 +185,6 @@ def run(place: Place, request: CalibrateRequest, progress: Progress) -> Calibrat
     is_active = objects is None if request.activate is None else request.activate
     if is_active:
         place.matcher.put_in_force(record)
-        place.on_change(place.gallery.name)
     return Calibrated(record, is_active, objects)
 
 

@@ -123,7 +123,7 @@ def _new_id() -> str:
 @dataclass
 class Place:
     """Gallery, which need not be there yet, with all that an operation needs. `id` is that of the record it
-    makes, a job's own for another attempt; `on_change` is told which gallery changed.
+    makes, a job's own for another attempt.
     """
 
     bundles: ServedBundles
@@ -133,7 +133,6 @@ class Place:
     is_job: bool = False
     find_matcher: Callable[[], Matcher] | None = None
     known_reader: GalleryReader | None = None
-    on_change: Callable[[str], None] = lambda _: None
     embeddings: EmbeddingSource | None = None
     sent: Path | None = None
     sent_labels: Sequence[str] | None = None
@@ -166,7 +165,6 @@ class Place:
         if without_set_aside(self.reader):
             # Of the version before.
             self.__dict__.pop("matcher", None)
-            self.on_change(self.gallery.name)
 
     def require_queries(self, request: QuerySource) -> None:
         """Refuse labelled queries that nothing could be measured with, before they are read."""

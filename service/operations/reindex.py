@@ -113,7 +113,6 @@ def run(place: Place, request: ReindexRequest, progress: Progress) -> Reindexed:
         if request.activate == "no_worse":
             told["objection"] = objection(made.variants[-1])
             result = job.put_in_force(result.version) if told["objection"] is None else result
-    place.on_change(gallery.name)
     _prune(place)
     return Reindexed(result, None if source is None else source.look(place.readable.refusal), told)
 

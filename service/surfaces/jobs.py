@@ -7,13 +7,11 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
-from functools import partial
 from typing import Any
 
 from vicinal.indexer.errors import GalleryBusyError, HomeError
 from vicinal.service.errors import JobStoppedError, JobsUnavailableError
 from vicinal.service.galleries.bundles import ServedBundles
-from vicinal.service.galleries.change_notices import announce_change
 from vicinal.service.galleries.home import HomeFollower, bring_up_to_date, open_home
 from vicinal.service.jobs.queue import JobQueue
 from vicinal.service.jobs.records import Job, JobFailure, JobProgress
@@ -32,7 +30,6 @@ from vicinal.service.operations import (
 from vicinal.service.operations.place import Place
 from vicinal.service.operations.readable_sources import JobSources
 from vicinal.service.process import prepare_process
-from vicinal.service.redis_link import RedisLink
 from vicinal.service.settings import Settings
 from vicinal.service.surfaces.query_uploads import QueryUploads
 
@@ -55,13 +52,10 @@ _SECONDS_BETWEEN_LISTS = 5.0
 class OperationJob:
     """Runs an operation in jobs."""
 
-    def __init__(
-        self, operation: Operation[Any, Any], bundles: ServedBundles, on_change: Callable[[str], None]
-    ) -> None:
+    def __init__(self, operation: Operation[Any, Any], bundles: ServedBundles) -> None:
         self.operation = operation
         self.uploads = QueryUploads(bundles.settings)
         self._bundles = bundles
-        self._on_change = on_change
 
     def place(self, job: Job) -> Place:
         """Place of a job."""
@@ -71,7 +65,6 @@ class OperationJob:
             JobSources.of(self._bundles.settings, job.folders),
             job.id,
             is_job=True,
-            on_change=self._on_change,
         )
 
     def run(self, context: JobContext) -> dict[str, Any]:
@@ -150,10 +143,9 @@ def _told(failures: Sequence[Any]) -> tuple[JobFailure, ...]:
     return tuple(JobFailure.model_validate(one) for one in failures)
 
 
-def job_kinds(bundles: ServedBundles, link: RedisLink | None) -> dict[str, OperationJob]:
+def job_kinds(bundles: ServedBundles) -> dict[str, OperationJob]:
     """Jobs of each kind over the same bundles, by the names that job records carry."""
-    announce = partial(announce_change, link)
-    return {one.name: OperationJob(one, bundles, announce) for one in OPERATIONS}
+    return {one.name: OperationJob(one, bundles) for one in OPERATIONS}
 
 
 def work_until_stopped(
@@ -162,14 +154,14 @@ def work_until_stopped(
     """Work on jobs until Ctrl-C or a termination signal; one under way is left to another worker."""
     prepare_process()
     link = settings.open_link()
-    mirror = open_home(settings, link)
+    mirror = open_home(settings)
     jobs = JobStore(JobQueue(settings.jobs_path, link))
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
-    kinds = job_kinds(ServedBundles(settings, link), link)
+    kinds = job_kinds(ServedBundles(settings, link))
     with (
-        nullcontext() if mirror is None else HomeFollower(mirror, link),
+        nullcontext() if mirror is None else HomeFollower(mirror),
         JobWorker(jobs, kinds, threads=threads, heartbeat_seconds=settings.job_heartbeat_seconds) as started,
     ):
         if on_start is not None:

@@ -1,4 +1,4 @@
-"""Training log: records as CSV, for TensorBoard, and as curves."""
+"""Training log: records as CSV and as curves."""
 
 from __future__ import annotations
 
@@ -31,13 +31,6 @@ def _write(folder: Path, records: list[StepRecord]) -> TrainingLog:
     return log
 
 
-def _scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
-    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    found = accumulator.EventAccumulator(str(folder / "tensorboard")).Reload()
-    names = found.Tags()["scalars"]
-    return {name: [(event.step, event.value) for event in found.Scalars(name)] for name in names}
-
-
 def test_csv_has_a_line_for_each_record(tmp_path: Path) -> None:
     _write(tmp_path, RECORDS)
     assert [
@@ -47,17 +40,8 @@ def test_csv_has_a_line_for_each_record(tmp_path: Path) -> None:
 
 def test_csv_of_a_resumed_run_forgets_what_its_checkpoint_does_not_know(tmp_path: Path) -> None:
     _write(tmp_path, RECORDS)
-    TrainingLog(tmp_path, first_step=10).write([RECORDS[0], StepRecord(20, 7.0, 0.0, 0.0, 9.0)])
+    TrainingLog(tmp_path).write([RECORDS[0], StepRecord(20, 7.0, 0.0, 0.0, 9.0)])
     assert [row["loss"] for row in _rows(tmp_path)] == ["2.0", "7.0"]
-
-
-def test_tensorboard_gets_the_same_numbers(tmp_path: Path) -> None:
-    _write(tmp_path, RECORDS)
-    assert _scalars(tmp_path) == {
-        "loss": [(10, 2.0), (20, 1.0)],
-        "hit_rate_1": [(10, 0.5), (20, 0.75)],
-        "map_at_r": [(10, 0.25), (20, 0.5)],
-    }
 
 
 @pytest.mark.slow

@@ -50,7 +50,6 @@ class Mirror(Follower):
         super().__init__(data_dir, mark.home, store)
         self.replica, self.identity = mark.replica, mark.identity
         # Told of the number of an entry that was created here, and of lost races.
-        self.on_commit: Callable[[int], None] = lambda _: None
         self.on_lost_race: Callable[[], None] = lambda: None
         self._leases = Leases(self, mark.replica)
         self._away = self.folder / "away"
@@ -279,7 +278,6 @@ class Mirror(Follower):
             if self._leases.create(entry, upload.sources):
                 if entry.number % ENTRIES_BETWEEN_CHECKPOINTS == 0:
                     self._keep_checkpoint(entry.number)
-                self.on_commit(entry.number)
                 return
             self.on_lost_race()
         raise OvertakenError(f"home '{self.home}' changes faster than it can be written to: try again")

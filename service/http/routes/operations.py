@@ -180,7 +180,7 @@ def _readiness(state: State, key: str, *, needs_all: bool) -> ReadinessBody:
         jobs = jobs and "the store of jobs does not answer"
         keys = keys and "the stored keys cannot be read: none is accepted"
     states = state.galleries.states()
-    home = None if state.mirror is None else home_state(state.mirror, state.link)
+    home = None if state.mirror is None else home_state(state.mirror)
     own, others = state.galleries.bundles.own_if_open, state.galleries.bundles.others
     embedders = [one.embedder for one in (own, *others) if one is not None]
     n, reasons = len(states), [one.problem for one in states if one.problem and not one.lacks_engine]

@@ -202,14 +202,11 @@ async def _answered(
         raise RequestError(f"limit is {options.limit}, at most max_limit = {most} is accepted")
     # Without the query: what asks for the same is answered together.
     chosen = {name: getattr(options, name) for name in SearchOptions.model_fields}
-    asked, call = SearchOptions.model_construct(**chosen), call_of(request.scope)
-    asker = None if call.grant is None else call.grant.name
+    asked, grant = SearchOptions.model_construct(**chosen), call_of(request.scope).grant
+    asker = None if grant is None else grant.name
     sender = f"{asker} {request.client and request.client.host}"
     search = Search(gallery, kind, queries, {"asked": asked}, sender, asker, kept=kept)
-    answers: list[Answer] = await state.searches.answered_to(request, search)
-    if call.span is not None:
-        call.span.add_stages(answers[0].milliseconds)
-    return answers
+    return await state.searches.answered_to(request, search)
 
 
 def _json(encoded: bytes) -> Response:

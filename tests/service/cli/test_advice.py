@@ -217,7 +217,7 @@ def test_a_wrong_command_is_found(line: str, why: str | None) -> None:
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 
 
-@pytest.mark.parametrize("extra", ["cpu", "gpu", "redis", "heif", "otel", "hub", "train"])
+@pytest.mark.parametrize("extra", ["cpu", "gpu", "redis", "heif", "hub", "train"])
 def test_what_is_missing_is_installed_by_its_own_name(extra: str) -> None:
     pip, install, *packages = shlex.split(install_command(extra))
     names = {re.split(r"[\[<>=]", one)[0].replace("_", "-") for one in packages}

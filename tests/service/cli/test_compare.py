@@ -43,7 +43,6 @@ def test_a_version_is_compared_listed_and_activated(
 ) -> None:
     told = run("compare", "-g", "shoes", version).output
     assert all(text in told for text in ("R@1", "MAP@R", "FNIR", "OPIS", "queries flipped"))
-    assert f"60 items in both versions, 0 only in {gallery.active_version}, 0 only in {version}" in told
     made = json.loads(run("compare", "-g", "shoes", version, "--json").stdout)
     assert ([one["version"] for one in made["variants"]][1], made["n_queries"]) == (version, 60)
     listed = json.loads(run("gallery", "versions", "shoes", "--json").stdout)

@@ -34,7 +34,7 @@ def replicas(data_dir: Path, tmp_path: Path, make_settings: MakeSettings) -> tup
 
 
 def mirror_of(settings: Settings) -> Mirror:
-    mirror = open_home(settings, None)
+    mirror = open_home(settings)
     assert mirror is not None
     return mirror
 
@@ -43,7 +43,7 @@ def test_a_replica_obeys_the_home_that_its_folder_names(replicas: tuple[Settings
     mirror = mirror_of(replicas[0])
     settings = replicas[0].model_copy(update={"home": None})
     assert settings.has_home
-    assert open_home(settings, None) is mirror
+    assert open_home(settings) is mirror
 
 
 def test_a_replica_serves_what_it_holds_while_its_home_is_away(
@@ -51,7 +51,7 @@ def test_a_replica_serves_what_it_holds_while_its_home_is_away(
 ) -> None:
     mirror = mirror_of(replicas[0])
     shutil.move(tmp_path / "home", tmp_path / "away")
-    assert open_home(replicas[0], None) is mirror
+    assert open_home(replicas[0]) is mirror
     assert len(GalleryReader(Gallery.open(replicas[0].gallery_path("shoes"))).view()) == 60
     with pytest.raises(HomeError):
         set_alias(replicas[0].galleries_path, "boots", "shoes")
@@ -60,7 +60,7 @@ def test_a_replica_serves_what_it_holds_while_its_home_is_away(
 def test_what_another_replica_changes_is_followed(replicas: tuple[Settings, Settings]) -> None:
     first, second = map(mirror_of, replicas)
     changed = threading.Event()
-    with HomeFollower(second, None, changed.set):
+    with HomeFollower(second, changed.set):
         set_alias(replicas[0].galleries_path, "boots", "shoes")
         assert changed.wait(60)
         assert aliases(replicas[1].galleries_path) == {"boots": "shoes"}

@@ -71,7 +71,7 @@ class HaltingEmbedder(Embedder):
 settings = Settings.model_validate_json(sys.argv[1])
 embedder = HaltingEmbedder(ModelBundle.open(settings.bundle), device="cpu", threads=1, batch_size={BATCH})
 embedding_run.RunOptions = partial(embedding_run.RunOptions, rows_per_commit={PER_COMMIT})
-kinds = {{"reindex": OperationJob(OPERATION, ServedBundles(settings, embedder=embedder), lambda name: None)}}
+kinds = {{"reindex": OperationJob(OPERATION, ServedBundles(settings, embedder=embedder))}}
 store = JobStore(JobQueue(settings.jobs_path, settings.open_link()))
 with JobWorker(store, kinds, heartbeat_seconds=0.25):
     threading.Event().wait()

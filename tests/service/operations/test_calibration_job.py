@@ -46,7 +46,7 @@ def work(settings: Settings, store: JobStore, embedder: object) -> Callable:
     """Works on jobs until one is finished."""
 
     def finish(job: Job) -> Job:
-        kinds = job_kinds(ServedBundles(settings, embedder=embedder), None)
+        kinds = job_kinds(ServedBundles(settings, embedder=embedder))
         with JobWorker(store, kinds, heartbeat_seconds=0.25):
             wait_until(lambda: store.get(job.id).is_final)
         return store.get(job.id)

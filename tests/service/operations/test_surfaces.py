@@ -100,7 +100,7 @@ def by_job(make_settings: MakeSettings, data_dir: Any) -> Any:
         queue = JobQueue(settings.jobs_path)
         store = JobStore(queue)
         context = JobContext(store.create(job), store, threading.Event())
-        kind = OperationJob(Operation("dig", model, dig), ServedBundles(settings), lambda _: None)
+        kind = OperationJob(Operation("dig", model, dig), ServedBundles(settings))
         assert kind.run(context) == model(**fields).model_dump(mode="json")
         assert context.job.progress.stage == "dig"
         queue.close()

@@ -71,7 +71,7 @@ def test_train_writes_a_bundle_with_its_log_and_shows_its_progress(
 ) -> None:
     result = run("train", recipe, "-o", output)
     assert ModelBundle.open(output).fingerprint in result.stdout
-    files = {"training.csv", "training.png", "tensorboard", "checkpoint.pt", "weights.pt", "recipe.toml"}
+    files = {"training.csv", "training.png", "checkpoint.pt", "weights.pt", "recipe.toml"}
     assert files <= {path.name for path in output.iterdir()}
     shown = result.stderr.splitlines()[-1]
     assert all(part in shown for part in ("Training", "4 of 4", "/s", "loss ", "R@1 "))
