@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 # A calibration is the same for whoever asked.
 MOST_FILES = {
     "an image query over HTTP": 32,
-    "an index": 42,
+    "an index": 43,
     "a calibration": 46,
 }
 

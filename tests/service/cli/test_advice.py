@@ -33,7 +33,6 @@ SAYS_COMMANDS = {
     "indexer/sources/items.py",
     "service/duplicates/threshold.py",
     "service/galleries/open_galleries.py",
-    "service/measuring/calibrator.py",
     "service/measuring/matcher.py",
     "service/measuring/drift.py",
 }

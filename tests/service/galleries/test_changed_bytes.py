@@ -172,7 +172,7 @@ def test_a_version_is_put_in_force_again_as_it_was(bundles: ServedBundles) -> No
 
 
 @pytest.mark.slow
-def test_without_a_copy_a_version_comes_back_without_what_was_removed(bundles: ServedBundles, tmp_path: Path) -> None:
+def test_without_a_copy_a_version_comes_back_as_it_is(bundles: ServedBundles, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(bundles.settings.galleries_path / "shoes", tmp_path / "shoes"))
     gallery = Gallery(folder)
     for name in ("active.json", "active.copy.json"):

@@ -118,7 +118,8 @@ def test_galleries(walk: Walk) -> None:
     card = page.get_by_role("listitem").filter(has=page.get_by_role("heading", name=walk.served.gallery))
     expect(card).to_contain_text(f"{known['n_items']} photos · {known['n_labels']} labels")
     expect(card).to_contain_text(known["promise_in_short"])
-    expect(card).to_contain_text(known["standing"]["sentence"])
+    if known["standing"]["word"] != "holds":
+        expect(card).to_contain_text(known["standing"]["sentence"])
     expect(card.locator("img")).to_have_count(4)
     walk.look("galleries")
     words = ("unsure", "broken", "drifting", "never_measured", "by_hand", "unusable")

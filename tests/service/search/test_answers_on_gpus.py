@@ -12,7 +12,7 @@ from tests.service.types import MakeSettings
 from tests.stand_in_gpus import stand_in_gpus
 from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.graph.gpu import IndexDevices
+from vicinal.indexer.graph.gpu import GpuIndex, IndexDevices
 from vicinal.indexer.jobs.changes import remove_items
 from vicinal.indexer.jobs.index_job import index_items
 from vicinal.indexer.jobs.source_addition import add_embeddings
@@ -113,4 +113,5 @@ def test_the_check_sees_a_gpu_that_misses_an_item(
             return placed(devices, index, np.where(np.arange(len(embeddings))[:, None] % 2, embeddings, 0.0))
 
         monkeypatch.setattr(IndexDevices, "placed", without_half)
+        monkeypatch.setattr(GpuIndex, "wider", lambda index, _: index)
         assert [shown(one) for one in answers(settings, gallery, "cuda", rerank="off")] != expected

@@ -151,7 +151,6 @@ WRONG = {
     "batch not divided": (["sampler.batch_size=10"], "per_class 4 does not divide batch_size 10: use 8"),
     "no super-labels": (["sampler={kind='hierarchical', batch_size=8, per_class=2}"], "two super-labels"),
     "unknown optimizer": (["optimizer.name=lion"], "optimizer.name: Input should be 'adamw', "),
-    "patience": (["patience=2", "validation_share=0.0"], "patience 2 needs held-out classes"),
     "unknown backbone": (["backbone.name=resnet1000"], "resnet1000"),
     "wrong type": (["optimizer.steps='many'"], "optimizer.steps: Input should be a valid integer"),
     "setting without a value": (["seed"], "write key=value"),
