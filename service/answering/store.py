@@ -388,6 +388,9 @@ class SearchStore:
         gone by their age.
         """
         number, answer = ("number", "answer") if isinstance(which, int) else ("by", "by")
+        unknown = AnswerNotFoundError(which if isinstance(which, int) else f"of '{which}'")
+        if not self.exists:
+            raise unknown
         with self.changing() as file:
             done = file.execute(
                 f"update answers set taken_back_at = ? where {number} = ? and taken_back_at is null",
@@ -395,7 +398,7 @@ class SearchStore:
             )
             remembered = file.execute(f"delete from different where {answer} = ?", (which,))
             if not done.rowcount and not remembered.rowcount:
-                raise AnswerNotFoundError(which if isinstance(which, int) else f"of '{which}'")
+                raise unknown
 
     @property
     def changes_path(self) -> Path:

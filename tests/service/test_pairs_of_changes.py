@@ -34,7 +34,6 @@ from vicinal.service.operations import Progress, duplicates
 from vicinal.service.operations.place import Place
 
 REMOVED, ASIDE, PATCHED, COPY = "plain/view 2.png", "blé/view 1.png", "a+b/view 3.png", "x_y/view 0.png"
-# Kept searches are of the labels in turn, then of strangers.
 ANSWERED, CALLED_WRONG = 2, 6
 
 
@@ -204,9 +203,8 @@ def test_what_two_changes_do_to_each_other(
 
 def complaints(shop: Shop) -> Iterator[str]:
     opened = shop.opened
-    matcher, gone = opened.matcher, set[str]()
-    gone |= {REMOVED} if "remove" in shop.done else set()
-    gone |= {ASIDE} if "set_aside" in shop.done else set()
+    matcher = opened.matcher
+    gone = {one for one, what in ((REMOVED, "remove"), (ASIDE, "set_aside")) if what in shop.done}
     seen = set(found_by(opened, shop.view))
     if seen & gone:
         yield f"found though gone: {seen & gone}"

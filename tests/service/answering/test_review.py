@@ -88,6 +88,8 @@ def test_only_who_said_it_takes_it_back_and_who_may_all(
     review.take_back(number, by=None)
     with pytest.raises(AnswerNotFoundError):
         review.take_back(number, by="eve")
+    with pytest.raises(AnswerNotFoundError):
+        type(review.store)(review.store.gallery / "nothing kept").take_back("eve")
 
 
 def test_all_are_asked_about_once_and_what_was_asked_comes_again_until_it_is_answered(
