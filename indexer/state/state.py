@@ -1,0 +1,289 @@
+"""State of a gallery or of a server: where its rows are, and how to come by them.
+
+    <data_dir>/server.db                       jobs, keys
+    <data_dir>/galleries/<name>/gallery.db     all that is remembered of a gallery beside its versions
+
+Where several machines serve, both are tables of one PostgreSQL, which `use_database` names for a data folder.
+A folder elsewhere, such as one that is copied or unpacked, has a file of its own in any case.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from sqlalchemy import Connection, Engine, MetaData, func, insert, select, text, update
+
+from vicinal.indexer.state import schema
+from vicinal.indexer.state.bringing import bring_in, has_any
+from vicinal.indexer.state.database import Database, in_memory, make_file
+from vicinal.indexer.state.rows import Rows
+from vicinal.indexer.storage.disk import hold_file, make_folder, scratch, storing, sync_path
+
+GALLERY_FILE, SERVER_FILE = "gallery.db", "server.db"
+# What a transaction that changed a gallery tells, with the gallery's key.
+CHANNEL = "vicinal_changes"
+_PATIENCE = 30.0
+# A file that was written so recently could be written again without another time of change.
+_SETTLED_NANOSECONDS = 2 * 10**9
+
+Parsed = TypeVar("Parsed")
+# Shared databases by data folder.
+_SHARED: dict[Path, SharedState] = {}
+
+
+class SharedState:
+    """A database that several machines share: which galleries it has, and the last change of each, as this
+    process knows them. Where `follow` is called now and then nothing else asks for that.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.is_followed = False
+        self._known: dict[str, tuple[int, int]] = {}
+        self._lock = threading.Lock()
+
+    def follow(self) -> set[str]:
+        """Look what changed since the last look; names of these galleries, and of those that went or came."""
+        with self.database.reading() as connection:
+            table = schema.galleries
+            found = {
+                name: (key, changed)
+                for name, key, changed in connection.execute(
+                    select(table.c.name, table.c.key, table.c.changed)
+                )
+            }
+        with self._lock:
+            before, self._known = self._known, found
+        return {name for name in before.keys() | found.keys() if before.get(name) != found.get(name)}
+
+    def known(self, name: str) -> tuple[int, int] | None:
+        """Key of a gallery, and the number of its last change; None for one that is not there."""
+        if not self.is_followed:
+            with self.database.reading() as connection:
+                found = connection.execute(
+                    select(schema.galleries.c.key, schema.galleries.c.changed).where(
+                        schema.galleries.c.name == name
+                    )
+                ).first()
+            return None if found is None else (found.key, found.changed)
+        return self._known.get(name)
+
+    def note(self, name: str, key: int, changed: int) -> None:
+        """Know of a change of this process at once."""
+        with self._lock:
+            if changed > self._known.get(name, (0, 0))[1]:
+                self._known[name] = key, changed
+
+    def forget(self, name: str) -> None:
+        """Know of a removal by this process at once."""
+        with self._lock:
+            self._known.pop(name, None)
+
+
+def use_database(data_dir: Path, database: Database | None) -> SharedState | None:
+    """Have the state of a data folder in a shared database; None: in files of its own again."""
+    path = data_dir.absolute()
+    if database is None:
+        _SHARED.pop(path, None)
+        return None
+    _SHARED[path] = SharedState(database)
+    return _SHARED[path]
+
+
+def shared_state(data_dir: Path) -> SharedState | None:
+    """The shared database of a data folder; None where its state is in files of its own."""
+    return _SHARED.get(data_dir.absolute())
+
+
+@dataclass(frozen=True)
+class State:
+    """State of a gallery, by its folder, or of a server, by its data folder."""
+
+    folder: Path
+    tables: MetaData
+
+    @property
+    def shared(self) -> SharedState | None:
+        """The database that several machines share; None for one machine."""
+        return shared_state(self.folder if self._is_server else self.folder.parent.parent)
+
+    @property
+    def path(self) -> Path:
+        """File of SQLite, where it is not shared."""
+        return self.folder / (SERVER_FILE if self._is_server else GALLERY_FILE)
+
+    @property
+    def exists(self) -> bool:
+        """Tell whether anything was ever kept."""
+        shared = self.shared
+        if shared is None:
+            return self.path.exists()
+        return self._is_server or shared.known(self.folder.name) is not None
+
+    def stamp(self) -> Hashable:
+        """What is another value after any change of a gallery; it costs two looks at the file system, or with
+        a shared database that is followed nothing. None: it cannot be told yet.
+        """
+        shared = self.shared
+        if shared is not None:
+            return shared.known(self.folder.name)
+        looks = [_look(self.path), _look(self.path.with_name(f"{self.path.name}-wal"))]
+        newest = max(one[-1] for one in looks)
+        return tuple(looks) if time.time_ns() - newest > _SETTLED_NANOSECONDS else None
+
+    @contextmanager
+    def reading(self) -> Iterator[Rows]:
+        """Rows in one state; none where nothing was ever kept. For errors see `Database.reading`."""
+        shared = self.shared
+        if shared is not None:
+            with shared.database.reading() as connection:
+                key = 0 if self._is_server else self._key(connection)
+                yield Rows(connection, -1 if key is None else key, shared.database.place)
+            return
+        if not self.path.exists():
+            if not has_any(self.folder, of_server=self._is_server):
+                with _nothing(self.tables).connect() as connection:
+                    yield Rows(connection, 0, "memory")
+                return
+            self._make()
+        database = _file_database(self.path, self.tables)
+        with database.reading() as connection:
+            yield Rows(connection, 0, database.place)
+
+    @contextmanager
+    def changing(self) -> Iterator[Rows]:
+        """Rows to be changed in one step; one at a time for a gallery. For errors see `Database.changing`."""
+        shared = self.shared
+        if shared is None:
+            self._make()
+            database = _file_database(self.path, self.tables)
+            with database.changing() as connection:
+                yield Rows(connection, 0, database.place)
+        elif self._is_server:
+            with shared.database.changing() as connection:
+                yield Rows(connection, 0, shared.database.place)
+        else:
+            with shared.database.changing() as connection:
+                key, changed = self._begin_change(connection)
+                yield Rows(connection, key, shared.database.place)
+            shared.note(self.folder.name, key, changed)
+
+    def remove(self) -> None:
+        """Forget a gallery in the shared database; a file of its own goes with its folder."""
+        shared = self.shared
+        if shared is None:
+            return
+        with shared.database.changing() as connection:
+            key, _ = self._begin_change(connection)
+            rows = Rows(connection, key, shared.database.place)
+            for table in schema.GALLERY.sorted_tables:
+                rows.remove(table)
+            rows.remove(schema.galleries, schema.galleries.c.key == key)
+        shared.forget(self.folder.name)
+
+    @property
+    def _is_server(self) -> bool:
+        return self.tables is schema.SERVER
+
+    def _key(self, connection: Connection) -> int | None:
+        asked = select(schema.galleries.c.key).where(schema.galleries.c.name == self.folder.name)
+        return connection.scalar(asked)
+
+    def _begin_change(self, connection: Connection) -> tuple[int, int]:
+        """Have this gallery alone until the transaction ends; its key, and the number of this change."""
+        table, name = schema.galleries, self.folder.name
+        number = func.nextval("vicinal_change")
+        mine = update(table).where(table.c.name == name).values(changed=number)
+        found = connection.execute(mine.returning(table.c.key, table.c.changed)).first()
+        if found is None:
+            # Two that begin a gallery at once: one waits for the other.
+            connection.execute(text("select pg_advisory_xact_lock(hashtext(:name))"), {"name": name})
+            found = connection.execute(mine.returning(table.c.key, table.c.changed)).first()
+        if found is None:
+            rows = Rows(connection, 0, "")
+            adding = insert(table).values({**rows.sealed(table, {"name": name}), "changed": number})
+            found = connection.execute(adding.returning(table.c.key, table.c.changed)).one()
+            bring_in(self.folder, Rows(connection, found.key, ""), of_server=False)
+        connection.execute(text(f"notify {CHANNEL}"))
+        return found.key, found.changed
+
+    def _make(self) -> None:
+        """Make the file with what older files in the folder say; it appears whole."""
+        if self.path.exists():
+            return
+        make_folder(self.folder)
+        busy = f"'{self.path}' is being made by a process that hangs"
+        with hold_file(self.path.with_suffix(".lock"), busy, patience=_PATIENCE):
+            if self.path.exists():
+                return
+            with scratch(self.folder) as aside, storing(f"'{self.path}'"):
+                made = aside / self.path.name
+                make_file(made, self.tables)
+                database = Database(made, self.tables)
+                with database.changing() as connection:
+                    bring_in(self.folder, Rows(connection, 0, database.place), of_server=self._is_server)
+                sync_path(made)
+                made.rename(self.path)
+                sync_path(self.folder)
+
+
+class Cached(Generic[Parsed]):
+    """What rows of a gallery say, read again where the gallery changed; any number of threads may ask."""
+
+    def __init__(self, state: State, read: Callable[[Rows], Parsed]) -> None:
+        self._state, self._read = state, read
+        self._known: tuple[Hashable, Parsed] | None = None
+
+    def get(self) -> Parsed:
+        """What they say now."""
+        stamp, known = self._state.stamp(), self._known
+        if known is not None and stamp is not None and known[0] == stamp:
+            return known[1]
+        with self._state.reading() as rows:
+            value = self._read(rows)
+        # Of before the reading: what changed since is read again.
+        self._known = stamp, value
+        return value
+
+
+def state_of(gallery: Path) -> State:
+    """State of the gallery in a folder."""
+    return State(gallery, schema.GALLERY)
+
+
+def server_state(data_dir: Path) -> State:
+    """State of the server of a data folder."""
+    return State(data_dir, schema.SERVER)
+
+
+def copy_rows(source: State, target: State) -> None:
+    """Copy all that is remembered of a gallery to another one, of which nothing is remembered yet."""
+    with source.reading() as read, target.changing() as written:
+        for table in schema.GALLERY.sorted_tables:
+            written.remove(table)
+            written.add(table, *(one._asdict() for one in read.all(table)))
+
+
+@lru_cache(maxsize=4096)
+def _file_database(path: Path, tables: MetaData) -> Database:
+    return Database(path, tables)
+
+
+@lru_cache
+def _nothing(tables: MetaData) -> Engine:
+    return in_memory(tables)
+
+
+def _look(path: Path) -> tuple[int, ...]:
+    try:
+        found = path.stat()
+    except OSError:
+        return (0,)
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
