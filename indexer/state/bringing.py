@@ -18,9 +18,15 @@ _OF_GALLERIES: tuple[tuple[Bringer, tuple[str, ...]], ...] = ()
 _OF_SERVERS: tuple[tuple[Bringer, tuple[str, ...]], ...] = ()
 
 
+def old_files(folder: Path, *, of_server: bool) -> list[Path]:
+    """Older files and folders that are there, whose rows are kept since they were brought in."""
+    found = {folder / name for _, names in _bringers(of_server) for name in names}
+    return sorted(one for one in found if one.exists())
+
+
 def has_any(folder: Path, *, of_server: bool) -> bool:
     """Tell whether a folder has older files to be brought in."""
-    return any((folder / name).exists() for _, names in _bringers(of_server) for name in names)
+    return bool(old_files(folder, of_server=of_server))
 
 
 def bring_in(folder: Path, rows: Rows, *, of_server: bool) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, Table, delete, func, insert, select, update
@@ -51,16 +51,26 @@ class Rows:
             DamagedRowError: A row is not what was written, and nobody takes it.
         """
         asked = self._of(select(table), table, where).order_by(*order_by).limit(limit)
-        found = []
-        for row in self.connection.execute(asked):
+        return list(self._checked(table, self.connection.execute(asked), on_damage))
+
+    def parts(self, table: Table) -> Iterator[list[Row[Any]]]:
+        """All rows of a table that may be large, some hundreds at a time; for errors see `all`."""
+        options = {"yield_per": _TOGETHER}
+        found = self.connection.execute(self._of(select(table), table, ()), execution_options=options)
+        for part in found.partitions():
+            yield list(self._checked(table, part, None))
+
+    def _checked(
+        self, table: Table, found: Iterable[Row[Any]], on_damage: OnDamage | None
+    ) -> Iterator[Row[Any]]:
+        for row in found:
             values = row._asdict()
             if seal_of(table, values) == row.seal:
-                found.append(row)
+                yield row
             elif on_damage is None:
                 raise DamagedRowError(self._place, table, values)
             else:
                 on_damage(DamagedRowError(self._place, table, values))
-        return found
 
     def first(self, table: Table, *where: Where, order_by: Sequence[Any] = ()) -> Row[Any] | None:
         """The first row that fits; None without any."""

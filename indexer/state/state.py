@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from sqlalchemy import Connection, Engine, MetaData, func, insert, select, text, update
+from sqlalchemy import Connection, Engine, MetaData, Table, func, insert, select, text, update
 
 from vicinal.indexer.state import schema
 from vicinal.indexer.state.bringing import bring_in, has_any
@@ -263,12 +263,15 @@ def server_state(data_dir: Path) -> State:
     return State(data_dir, schema.SERVER)
 
 
-def copy_rows(source: State, target: State) -> None:
-    """Copy all that is remembered of a gallery to another one, of which nothing is remembered yet."""
+def copy_rows(source: State, target: State, *, leave_out: Collection[Table] = ()) -> None:
+    """Copy all that is remembered of a gallery, or a server, but for some tables; it replaces what the other
+    one remembers. A damaged row is an error: what is copied is whole.
+    """
     with source.reading() as read, target.changing() as written:
-        for table in schema.GALLERY.sorted_tables:
+        for table in source.tables.sorted_tables:
             written.remove(table)
-            written.add(table, *(one._asdict() for one in read.all(table)))
+            for part in read.parts(table) if table not in leave_out else ():
+                written.add(table, *(one._asdict() for one in part))
 
 
 @lru_cache(maxsize=4096)

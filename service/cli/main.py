@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from vicinal.service.cli import (
+    backup,
     calibration,
     compare,
     demo,
@@ -91,6 +92,9 @@ app.command("use")(compare.use)
 app.command("evaluate")(evaluate.evaluate)
 app.command("serve")(server.serve)
 app.command("doctor")(server.doctor)
+app.command("backup")(backup.backup)
+app.command("restore")(backup.restore)
+app.command("upgrade")(backup.upgrade)
 app.command("worker")(server.worker)
 app.command("train")(train.train)
 app.command("train-refiner")(train_refiner.train_refiner)
