@@ -214,7 +214,7 @@ def _begin(connection: Connection, in_sqlite: str) -> None:
 
 
 def _require_whole(connection: Connection, path: Path) -> None:
-    found = connection.exec_driver_sql("pragma quick_check(1)").scalar()
+    found = connection.exec_driver_sql("pragma integrity_check(1)").scalar()
     if found != "ok":
         raise DamagedGalleryError(f"'{path}' is damaged ({found}): bring it back from a backup", path)
 
