@@ -98,11 +98,10 @@ class RefinedSnapshot:
     def __init__(self, files: DerivedFiles[RefinedManifest], snapshot: Snapshot) -> None:
         self.path = files.path
         self.manifest = files.manifest
-        self.embeddings: FloatArray = files.array("refined")
+        index = files.index(_INDEX, snapshot.tables)
+        self.embeddings = files.vectors("refined", index, snapshot.manifest.dim)
         self.graph = files.graph()
-        self.index = snapshot.served(
-            files.index(_INDEX, snapshot.tables), self.embeddings, self.graph.similarities
-        )
+        self.index = snapshot.served(index, self.embeddings, self.graph.similarities)
         self._contexts = snapshot.neighbor_ids[:, : files.manifest.n_neighbors]
 
     @classmethod

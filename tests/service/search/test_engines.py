@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 
 from tests.indexer.engines.fakes import ExactEngine
+from vicinal.indexer.engines.vectors import FetchedVectors
 from vicinal.indexer.errors import EngineError, EngineTableError
 from vicinal.indexer.jobs.changes import Patch, patch_items
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.sources.embeddings import EmbeddingSource
+from vicinal.indexer.views.snapshot import VECTORS
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.configs.sealed_json import sealed, unsealed
 from vicinal.service.local_gallery import LocalGallery, open_gallery
@@ -135,6 +137,23 @@ def test_answers_are_those_over_faiss(galleries: tuple[LocalGallery, LocalGaller
         gallery.add(drawn(np.random.default_rng([seed, 1]), 20, first=N))
         patch_items(gallery._reader, patches)
     assert answers(engine, seed + 10) == answers(faiss, seed + 10)
+
+
+@pytest.mark.usefixtures("exactly")
+def test_a_machine_need_not_hold_the_vectors_that_an_engine_has(
+    galleries: tuple[LocalGallery, LocalGallery],
+) -> None:
+    _, gallery = galleries
+    expected = answers(gallery, 5)
+    for name in VECTORS:
+        for path in gallery.gallery.path.rglob(name):
+            path.unlink()
+    gallery._reader = GalleryReader(gallery.gallery)
+    assert isinstance(gallery.matcher.snapshot.embeddings, FetchedVectors)
+    assert answers(gallery, 5) == expected
+    gallery.add(drawn(np.random.default_rng(1), 20, first=N))
+    gallery.index(index="milvus")
+    assert isinstance(gallery.matcher.snapshot.embeddings, np.ndarray)
 
 
 @pytest.mark.usefixtures("exactly")
