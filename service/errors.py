@@ -80,10 +80,6 @@ class VerdictNotFoundError(RecordNotFoundError):
     kind = "verdict on copies"
 
 
-class VerdictsDamagedError(ServiceError):
-    """The verdicts of persons on copies cannot be read."""
-
-
 class SearchNotFoundError(ServiceError, LookupError):
     """A search was not kept, or has gone."""
 
@@ -113,10 +109,6 @@ class UnknownLabelError(RequestError):
             + ": name a label that it has, or say that it is absent"
         )
         self.members = {"nearest": nearest}
-
-
-class SearchStoreError(ServiceError, ValueError):
-    """The file of kept searches is damaged, or in use for too long."""
 
 
 class RedisAwayError(ServiceError, ConnectionError):

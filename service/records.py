@@ -38,12 +38,7 @@ _REMEDIES = (
     ("calibrations/metrics/*", "calibrate again, or fit again"),
     ("calibrations/*", "calibrate again, or put another one in force by {activate()}"),
     ("comparisons/*", "compare again by {compare()}"),
-    (
-        "duplicates/verdicts.json",
-        "bring it back from a backup, or remove it: its photos are called copies again",
-    ),
     ("duplicates/*", "look for them again by {duplicates()}"),
-    ("labelling/**/*", "begin anew by {label_anew()}"),
     ("reports/*", "bring it back from a backup; the gallery is searched as before"),
 )
 # Files that hold no seal of their own, by the field of the record beside them that says what they are.
@@ -55,7 +50,6 @@ _BOUND_FILES = {
         "pipeline.group.metric": "metrics/{1}.npz",
     },
     "calibrations/metrics/beside.json": {"sha256": "{1}.npz"},
-    "labelling/*/session.json": {"pairs_sha256": "pairs.npz"},
 }
 _BACKUP = "bring it back from a backup, or index the gallery again"
 

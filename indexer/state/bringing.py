@@ -9,12 +9,15 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
+from vicinal.indexer.state import old_searches
 from vicinal.indexer.state.rows import Rows
 
 logger = logging.getLogger(__name__)
 # What brings in one kind of files, and the names of these in the folder of a gallery or of a server's data.
 Bringer = Callable[[Path, Rows], None]
-_OF_GALLERIES: tuple[tuple[Bringer, tuple[str, ...]], ...] = ()
+_OF_GALLERIES: tuple[tuple[Bringer, tuple[str, ...]], ...] = (
+    (old_searches.bring_searches, old_searches.NAMES),
+)
 _OF_SERVERS: tuple[tuple[Bringer, tuple[str, ...]], ...] = ()
 
 

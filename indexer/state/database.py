@@ -115,6 +115,13 @@ class Database:
                 connection.commit()
             self._ready = file
 
+    def scrub(self) -> None:
+        """Leave nothing of what was removed in SQLite's file; PostgreSQL's own vacuum does that in time."""
+        if self.path is not None:
+            with self._told(), self._engine.connect() as connection:
+                connection.exec_driver_sql("vacuum")
+                connection.exec_driver_sql("pragma wal_checkpoint(truncate)")
+
     def _file(self) -> tuple[int, ...]:
         if self.path is None:
             return ()
@@ -154,6 +161,8 @@ class Database:
             check_same_thread=False,
         )
         file.execute("pragma synchronous = full")
+        # What was removed is not to be found in the file either.
+        file.execute("pragma secure_delete = on")
         return file
 
     @contextmanager
@@ -201,7 +210,7 @@ def make_file(path: Path, tables: MetaData) -> None:
 
 def in_memory(tables: MetaData) -> Engine:
     """Empty tables, for who reads where nothing was ever kept."""
-    engine = create_engine("sqlite://", poolclass=StaticPool)
+    engine = create_engine("sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False})
     with engine.begin() as connection:
         _migrate(connection, (tables,), "memory")
     return engine

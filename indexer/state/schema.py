@@ -11,7 +11,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import BigInteger, Column, Float, Integer, LargeBinary, MetaData, Sequence, Table, Text
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Float,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Sequence,
+    Table,
+    Text,
+)
 
 GALLERY, SERVER = MetaData(), MetaData()
 # Sequences, revisions and times in nanoseconds pass 2^31.
@@ -54,6 +65,84 @@ attachments = _table(
     _key("name"),
     Column("content", LargeBinary, nullable=False),
 )
+
+# --- what people said: kept searches, answers to them, verdicts on pairs -----------------------------------
+# embedding: float32, L2-normalized; fields: JSON of what was answered; key: random, in [0, 1); sender: salted
+# hash, empty when the visit is over.
+searches = _table(
+    GALLERY,
+    "searches",
+    _key("id"),
+    Column("at", Float, nullable=False),
+    Column("key", Float, nullable=False),
+    _loose("sender", Text),
+    Column("visit", Text, nullable=False),
+    Column("embedding", LargeBinary, nullable=False),
+    Column("signature", LargeBinary),
+    Column("fields", Text, nullable=False),
+    Column("drawn_at", Float),
+    Column("item_id", Text),
+)
+Index("searches_by_key", searches.c.gallery_key, searches.c.key)
+Index("searches_by_time", searches.c.gallery_key, searches.c.at)
+Index("searches_by_sender", searches.c.gallery_key, searches.c.sender, searches.c.at)
+pictures = _table(GALLERY, "pictures", _key("search"), Column("content", LargeBinary, nullable=False))
+# A number below zero is of a hint, which counts for nobody but who gave it.
+answers = _table(
+    GALLERY,
+    "answers",
+    _key("number", _Number),
+    Column("search", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("item_id", Text),
+    Column("label", Text),
+    Column("by", Text, nullable=False),
+    Column("at", Float, nullable=False),
+    Column("taken_back_at", Float),
+)
+Index("answers_by_search", answers.c.gallery_key, answers.c.search)
+# A picture and an item that an answer calls different; it outlives its search. The number `different` is
+# another one after each change. content: SHA-256 of the item's file; embedding: of the picture, by a bundle.
+different = _table(
+    GALLERY,
+    "different",
+    _key("answer", _Number),
+    _key("item_id"),
+    Column("search", Text, nullable=False),
+    Column("content", LargeBinary),
+    Column("bundle", Text, nullable=False),
+    Column("embedding", LargeBinary, nullable=False),
+    Column("by", Text, nullable=False),
+    Column("at", Float, nullable=False),
+)
+# Searches that were put to persons, in this order.
+asked = _table(
+    GALLERY,
+    "asked",
+    _key("number", _Number),
+    Column("search", Text, nullable=False),
+    Column("by", Text, nullable=False),
+    Column("at", Float, nullable=False),
+)
+# What a person said of two items: same, different or unsure. session: the one that asked; '' of what was
+# called no copies, where one number stands for several pairs. pair: place among those that the session drew.
+verdicts = _table(
+    GALLERY,
+    "verdicts",
+    _key("number", _Number),
+    _key("place", Integer),
+    Column("session", Text, nullable=False),
+    Column("pair", Integer),
+    Column("first", Text),
+    Column("other", Text),
+    Column("first_content", Text),
+    Column("other_content", Text),
+    Column("said", Text, nullable=False),
+    Column("by", Text, nullable=False),
+    Column("at", Float, nullable=False),
+)
+# What others need not get with a gallery.
+OF_SEARCHES = (searches, pictures, answers, different, asked)
 
 # --- server: galleries of a shared database ----------------------------------------------------------------
 # changed: number of the gallery's last change, which goes up over all galleries.

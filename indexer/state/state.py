@@ -175,6 +175,11 @@ class State:
                 yield Rows(connection, key, shared.database.place)
             shared.note(self.folder.name, key, changed)
 
+    def scrub(self) -> None:
+        """Leave nothing of removed rows on the disk, as `Database.scrub` does."""
+        if self.shared is None and self.path.exists():
+            _file_database(self.path, self.tables).scrub()
+
     def remove(self) -> None:
         """Forget a gallery in the shared database; a file of its own goes with its folder."""
         shared = self.shared

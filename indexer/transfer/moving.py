@@ -13,14 +13,13 @@ from vicinal.indexer.engines.tables import OWNER_FILE
 from vicinal.indexer.errors import GalleryExistsError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.staging import Staging
-from vicinal.indexer.state import schema, state_of
+from vicinal.indexer.state import state_of
+from vicinal.indexer.state.schema import OF_SEARCHES
 from vicinal.indexer.state.state import GALLERY_FILE, copy_rows
 from vicinal.indexer.storage.files import make_folder, scratch, storing, sync_path
 from vicinal.indexer.storage.gallery_names import require_free, set_alias
 from vicinal.indexer.storage.home import Mirror
 
-# What people searched for, which others need not have.
-_OF_SEARCHES = [one for one in schema.GALLERY.sorted_tables if one.name in ("searches", "answers", "asked")]
 # Of another machine, of a moment, or of a job that is not over; and whose the tables of the engine are.
 _LEFT_OUT = shutil.ignore_patterns(
     "*.lock",
@@ -93,7 +92,8 @@ def pinned(gallery: Gallery, *, with_searches: bool = False) -> Iterator[Path]:
         copy = staging / gallery.name
         with gallery.still(patience=_PATIENCE), storing(f"a copy of gallery '{gallery.name}'"):
             shutil.copytree(gallery.path, copy, ignore=_LEFT_OUT, copy_function=_take)
-            left_out = () if with_searches else _OF_SEARCHES
+            # What people searched for others need not have.
+            left_out = () if with_searches else OF_SEARCHES
             copy_rows(state_of(gallery.path), state_of(copy), leave_out=left_out)
         yield copy
 

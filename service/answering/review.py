@@ -28,13 +28,8 @@ from vicinal.refine.errors import RefineError
 from vicinal.service.answering.asking import Asking, differ, in_words, said_twice, settle
 from vicinal.service.answering.different import called_different
 from vicinal.service.answering.drawn import SearchedItems, drawn_searches
-from vicinal.service.answering.store import (
-    AnswerKind,
-    KeptSearch,
-    SearchAnswer,
-    SearchStore,
-    standing,
-)
+from vicinal.service.answering.kept import AnswerKind, KeptSearch, SearchAnswer, standing
+from vicinal.service.answering.store import SearchStore
 from vicinal.service.answering.why import WrongMatchBody, explain_wrong
 from vicinal.service.errors import AnswerNotFoundError, RequestError, UnknownLabelError
 from vicinal.service.measuring.evidence import StatedRate
@@ -423,7 +418,7 @@ class SearchReview:
     def _scores_of(self, searches: Sequence[KeptSearch]) -> Floats:
         """(n,) best score of each under the pipeline in force, as calibrations know it."""
         manifest = self.matcher.snapshot.manifest
-        state = str(self.store.path), manifest.bundle, manifest.version, self.pipeline
+        state = str(self.store.gallery), manifest.bundle, manifest.version, self.pipeline
         with _scores_lock:
             known = _scores.setdefault(state, {})
         lacking = [one for one in searches if one.id not in known]
@@ -513,7 +508,7 @@ class SearchReview:
         if threshold is None or not numbers:
             return {}
         version = manifest.bundle, manifest.version
-        state = str(self.store.path), *version, self.pipeline, threshold, numbers, *drawn
+        state = str(self.store.gallery), *version, self.pipeline, threshold, numbers, *drawn
         with _scores_lock:
             known = _rates.get(state)
         if known is not None:

@@ -13,7 +13,8 @@ import numpy as np
 from pydantic import Field
 
 from vicinal.indexer.errors import ItemNotFoundError
-from vicinal.service.answering.store import KeptSearch, SearchStore
+from vicinal.service.answering.kept import KeptSearch
+from vicinal.service.answering.store import SearchStore
 from vicinal.service.errors import RequestError
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.request_fields import Body

@@ -196,7 +196,7 @@ def show(name: NameArgument, home: Home, json_output: JsonOption = False) -> Non
     if not json_output:
         say(*gallery_lines(gallery, bundles))
         return
-    summary, searches = _summary(gallery), SearchStore(gallery.path)
+    summary, (n_kept, n_bytes) = _summary(gallery), SearchStore(gallery.path).readable
     report, view = gallery.reports.of(summary["version"]), GalleryReader(gallery).view()
     print_json(
         {
@@ -205,8 +205,8 @@ def show(name: NameArgument, home: Home, json_output: JsonOption = False) -> Non
             "versions": gallery.versions(),
             "report": {**report, "hygiene": asdict(hygiene_now(gallery, view, report))},
             "calibrations": CalibrationStore(gallery.calibrations_path).history(),
-            "kept_searches": searches.n_readable,
-            "kept_searches_bytes": searches.n_bytes,
+            "kept_searches": n_kept,
+            "kept_searches_bytes": n_bytes,
         }
     )
 

@@ -46,7 +46,7 @@ def export(
     to = errors if output == _PIPE else console
     if parquet and searches:
         raise RequestError("kept searches are for an archive alone: leave out --parquet or --searches")
-    if not searches and (n_kept := SearchStore(gallery.path).n_readable):
+    if not searches and (n_kept := SearchStore(gallery.path).readable[0]):
         kept = number_of(n_kept, "kept search", "kept searches")
         say(f"Without {kept} and what persons said of them: --searches takes them along", to=to)
     if parquet:

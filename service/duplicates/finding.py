@@ -30,7 +30,7 @@ from vicinal.service.answering.different import CalledDifferent
 from vicinal.service.duplicates.groups import make_groups
 from vicinal.service.duplicates.record import CopyThreshold, DuplicateOptions, DuplicateRecord
 from vicinal.service.duplicates.threshold import choose_threshold, threshold_sentence
-from vicinal.service.duplicates.verdicts import VERDICTS, CopyVerdicts
+from vicinal.service.duplicates.verdicts import CopyVerdicts
 from vicinal.service.errors import DuplicatesNotFoundError
 from vicinal.service.records import RecordFolder
 from vicinal.service.words import number_of
@@ -53,7 +53,7 @@ class DuplicateStore(RecordFolder[DuplicateRecord]):
 
     model, kind = DuplicateRecord, "record of duplicates"
     not_found = error = DuplicatesNotFoundError
-    other_files = frozenset({VERDICTS})
+    other_files = frozenset({"verdicts.json"})
 
     def __init__(self, gallery: Gallery) -> None:
         super().__init__(gallery.path / "duplicates")

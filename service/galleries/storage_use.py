@@ -11,6 +11,7 @@ from pydantic import Field
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.storage.disk import paths_below
 from vicinal.indexer.storage.files import size_of
+from vicinal.service.answering.store import SearchStore
 
 
 @dataclass(frozen=True)
@@ -29,10 +30,11 @@ class StorageUse:
 def storage_use(gallery: Gallery) -> StorageUse:
     """Bytes of a gallery on the disk."""
     path = gallery.path
-    table, versions, calibrations, searches = (
+    table, versions, calibrations = (
         size_of(one for folder in folders for one in paths_below(path / folder))
-        for folders in (("items.lance",), ("versions", "refiners"), ("calibrations",), ("searches",))
+        for folders in (("items.lance",), ("versions", "refiners"), ("calibrations",))
     )
+    _, searches = SearchStore(path).readable
     # Files come and go meanwhile: the parts never take more than the whole.
     known = table + versions + calibrations + searches
     whole = max(known, size_of(paths_below(path)))

@@ -15,7 +15,6 @@ from starlette.types import Scope
 from vicinal.models.runtime import usable_processors
 from vicinal.service.answering.keeper import SearchKeeper
 from vicinal.service.answering.promise_watch import PromiseWatch
-from vicinal.service.answering.sharing import SearchSharing
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.galleries.home import HomeFollower, HomeMetrics, open_home
 from vicinal.service.galleries.looks import GalleryLooks
@@ -54,7 +53,6 @@ class State:
         self.strangers = StrangerLog(settings.audit_path.with_name("refused.jsonl"))
         self.rate_limit = RateLimit(settings.rate_limit, self.link) if settings.rate_limit else None
         self.keeper = SearchKeeper(settings, self.metrics.record_kept)
-        self.sharing = SearchSharing(settings)  # Of kept searches and answers, with other replicas
         self.promises = PromiseWatch(self.galleries.matcher)  # Told of every answer to a search
         queue = partial(
             SearchQueue,
@@ -96,8 +94,7 @@ class State:
         with ExitStack() as running:
             running.callback(self.jobs.queue.close)
             running.callback(self.galleries.bundles.engine.close)
-            # Each ends after what it keeps or shares the last of.
-            running.enter_context(self.sharing)
+            # It ends after what it keeps the last of.
             running.enter_context(self.keeper)
             running.callback(self.searches.stop)
             for calls in self._calls.values():

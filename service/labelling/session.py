@@ -1,11 +1,8 @@
-"""Labelling session: a person's answers about pairs, on the disk, and the threshold that follows from them.
+"""Labelling session: a person's answers about pairs, and the threshold that follows from them.
 
-<gallery>/labelling/<id>/session.json    what is asked for, and of which version and pipeline
-<gallery>/labelling/<id>/pairs.npz       the pairs that questions are drawn from
-<gallery>/labelling/<id>/answers.json    every question and its answer, in order; replaced in one step
-<gallery>/labelling/current              id of the session under way
-
-A session ends as a calibration of its id, whose proof stays here.
+What is asked for, and of which version and pipeline, is a document, with the pairs that questions are drawn
+from beside it; the answers are verdicts. The document without an id names the session under way. A session
+ends as a calibration of its id, whose proof stays here.
 """
 
 from __future__ import annotations
@@ -14,27 +11,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cached_property
-from pathlib import Path
-from typing import Self, TypeVar
+from typing import Self
 
-import numpy as np
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, ValidationError
 
 from vicinal.calibration import CalibrationError, RateInterval, Target, TopScoreCounts, UnreachableTargetError
+from vicinal.calibration.advice import advise
 from vicinal.calibration.arrays import Ints
 from vicinal.calibration.rates.answered_pairs import AnsweredPairs
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.storage.files import (
-    file_lock,
-    make_folder,
-    read_bound,
-    read_sealed,
-    remove_file,
-    write_bound,
-    write_sealed,
-)
+from vicinal.indexer.state import DamagedRowError, Rows, state_of
+from vicinal.indexer.state.schema import attachments, documents, verdicts
 from vicinal.indexer.views.view import GalleryView
-from vicinal.models.configs.sealed_json import BrokenSealError
 from vicinal.models.errors import ReadyEmbeddingsError
 from vicinal.service.errors import CalibrationRecordError, RequestError
 from vicinal.service.labelling.questions import (
@@ -49,19 +37,18 @@ from vicinal.service.labelling.questions import (
 from vicinal.service.measuring.evidence import AnswerEvidence, Evidence, StatedRate
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.measuring.records.record import CalibrationRecord, Rates, new_calibration_id
-from vicinal.service.records import remedy_of
 from vicinal.service.search.pipeline import Pipeline
 from vicinal.service.search.scorer import Scorer
 
-Model = TypeVar("Model", bound=BaseModel)
-_PATIENCE_SECONDS = 10.0
 # From so many answers on, further ones say little.
 _MANY = 300
-_FOLDER, _CURRENT = "labelling", "current.json"
+_KIND, _PAIRS = "labelling", "pairs"
+_SAID = {True: "same", False: "different", None: "unsure"}
+_MEANT = {said: same for same, said in _SAID.items()}
 
 
 class _Head(BaseModel, frozen=True, extra="forbid"):
-    """The session's first file: never changed."""
+    """Request of a session: never changed."""
 
     id: str
     created_at: datetime
@@ -71,22 +58,14 @@ class _Head(BaseModel, frozen=True, extra="forbid"):
     version: int
     n_items: int
     seed: int = 0
-    pairs_sha256: str = ""
 
 
 class _Answered(BaseModel, frozen=True, extra="forbid"):
     """Question and its answer."""
 
+    number: int
     pair: int
     same: bool | None
-
-
-class _Answers(BaseModel, frozen=True, extra="forbid"):
-    answers: list[_Answered] = []
-
-
-class _Current(BaseModel, frozen=True, extra="forbid"):
-    session: str
 
 
 class LabelEstimate(BaseModel, frozen=True, extra="forbid"):
@@ -139,9 +118,9 @@ class LabelSession:
 
     def __init__(self, gallery: Gallery, session_id: str, view: GalleryView) -> None:
         self.gallery = gallery
-        self._view = view
-        self.path = gallery.path / _FOLDER / session_id
-        self.head = _read(self.path / "session.json", _Head)
+        self._view, self._state = view, state_of(gallery.path)
+        with self._reading() as rows:
+            self.head = _Head.model_validate_json(_document(rows, session_id) or "")
         self._known: tuple[list[_Answered], AnsweredPairs] | None = None
 
     @classmethod
@@ -173,23 +152,22 @@ class LabelSession:
             raise CalibrationError(
                 f"gallery '{matcher.gallery.name}' has {len(view)} images: pairs take two of them"
             )
-        folder = matcher.gallery.path / _FOLDER
-        make_folder(folder / head.id)
-        bound = write_bound(folder / head.id / "pairs.npz", pairs.to_bytes())
-        head = head.model_copy(update={"pairs_sha256": bound})
-        write_sealed(folder / head.id / "answers.json", _Answers().model_dump_json())
-        write_sealed(folder / head.id / "session.json", head.model_dump_json(indent=2))
-        # Last, so that a session that is there is complete.
-        write_sealed(folder / _CURRENT, _Current(session=head.id).model_dump_json())
+        at = head.created_at.timestamp()
+        session = {"kind": _KIND, "id": head.id, "at": at, "content": head.model_dump_json()}
+        with state_of(matcher.gallery.path).changing() as rows:
+            rows.add(documents, session)
+            rows.add(attachments, {**session, "name": _PAIRS, "content": pairs.to_bytes()})
+            rows.put(documents, {**session, "id": "", "content": head.id})
         return cls(matcher.gallery, head.id, view)
 
     @classmethod
     def current(cls, matcher: Matcher) -> Self | None:
         """The session under way; None where there is none, or searches have changed since it began."""
-        path = matcher.gallery.path / _FOLDER / _CURRENT
-        if not path.exists():
+        with state_of(matcher.gallery.path).reading() as rows, _told(matcher.gallery):
+            session_id = _document(rows, "")
+        if session_id is None:
             return None
-        found = cls(matcher.gallery, _read(path, _Current).session, matcher.view)
+        found = cls(matcher.gallery, session_id, matcher.view)
         manifest = matcher.snapshot.manifest
         is_same = (found.head.version, found.head.bundle) == (manifest.version, manifest.bundle)
         return found if is_same and found.head.pipeline == matcher.pipeline else None
@@ -209,11 +187,13 @@ class LabelSession:
 
     def answers(self) -> list[_Answered]:
         """Questions and answers so far."""
-        return _read(self.path / "answers.json", _Answers).answers
+        with self._reading() as rows:
+            return self._answers(rows)
 
-    def answer(self, number: int, same: bool | None) -> None:
-        """Keep the answer to a question, numbered from 0; None where it cannot be told."""
-        with self._changing() as answers:
+    def answer(self, number: int, same: bool | None, *, by: str = "") -> None:
+        """Keep the answer of a person to a question, numbered from 0; None where it cannot be told."""
+        with self._state.changing() as rows, _told(self.gallery):
+            answers = self._answers(rows)
             if number != len(answers):
                 raise RequestError(
                     f"question {number + 1} is not to be answered now, {len(answers) + 1} is: somebody else "
@@ -222,15 +202,18 @@ class LabelSession:
             questions = self.questions(answers)
             if not questions:
                 raise RequestError("all pairs were asked about: finish the session")
-            answers.append(_Answered(pair=int(self._held[1][questions[0].pair]), same=same))
+            first, other = (one["id"] for one in self._view.items(questions[0].items))
+            said = {"session": self.head.id, "said": _SAID[same], "first": first, "other": other, "by": by}
+            said |= {"pair": int(self._held[1][questions[0].pair]), "at": datetime.now(UTC).timestamp()}
+            rows.add(verdicts, {"number": rows.next_number("verdict"), "place": 0, **said})
 
     def undo(self) -> None:
         """Forget the last answer; its question comes again."""
-        with self._changing() as answers:
-            there = np.flatnonzero(np.isin([one.pair for one in answers], self._held[1]))
-            if not len(there):
+        with self._state.changing() as rows, _told(self.gallery):
+            there = [one for one in self._answers(rows) if one.pair in self._held[1]]
+            if not there:
                 raise RequestError("there is no answer to take back")
-            del answers[there[-1]]
+            rows.remove(verdicts, verdicts.c.number == there[-1].number)
 
     def questions(self, answers: list[_Answered] | None = None) -> list[Question]:
         """Questions that are asked next, as far as that is settled: the first is to be answered now."""
@@ -304,7 +287,7 @@ class LabelSession:
             far=found.far,
             errors=found.errors,
         )
-        asked_for = {name: value for name, value in head if name not in ("created_at", "pairs_sha256")}
+        asked_for = {name: value for name, value in head if name != "created_at"}
         record = CalibrationRecord(
             **asked_for,
             format_version=2,
@@ -339,14 +322,16 @@ class LabelSession:
         )
 
     def discard(self) -> None:
-        """End the session; its answers stay on the disk."""
-        remove_file(self.path.parent / _CURRENT)
+        """End the session; its answers stay."""
+        with self._state.changing() as rows:
+            rows.remove(documents, documents.c.kind == _KIND, documents.c.id == "")
 
     def _counted(self, answers: list[_Answered] | None = None) -> list[_Answered]:
         """Answers, all when None, about photos that are there, each with the place of its pair in `pairs`."""
         so_far = self.answers() if answers is None else answers
         place_of = {int(pair): place for place, pair in enumerate(self._held[1])}
-        return [_Answered(pair=place_of[one.pair], same=one.same) for one in so_far if one.pair in place_of]
+        there = (one for one in so_far if one.pair in place_of)
+        return [one.model_copy(update={"pair": place_of[one.pair]}) for one in there]
 
     @property
     def pairs(self) -> ScoredPairs:
@@ -356,21 +341,20 @@ class LabelSession:
     @cached_property
     def _held(self) -> tuple[ScoredPairs, Ints]:
         """The `pairs`, and their places among all that were drawn, by which answers are kept."""
-        path = self.path / "pairs.npz"
-        try:
-            drawn = ScoredPairs.from_bytes(read_bound(path, self.head.pairs_sha256))
-        except (OSError, BrokenSealError) as error:
-            raise _damaged(path) from error
+        c = attachments.c
+        with self._reading() as rows:
+            found = rows.first(attachments, c.kind == _KIND, c.id == self.head.id, c.name == _PAIRS)
+        drawn = ScoredPairs.from_bytes(b"" if found is None else found.content)
         return drawn.among(self._view.live)
 
     @contextmanager
-    def _changing(self) -> Iterator[list[_Answered]]:
-        """The answers, which are kept as they are left."""
-        busy = f"another answer about gallery '{self.gallery.name}' is being kept"
-        with file_lock(self.path / "answers.lock", busy, patience=_PATIENCE_SECONDS):
-            answers = self.answers()
-            yield answers
-            write_sealed(self.path / "answers.json", _Answers(answers=answers).model_dump_json())
+    def _reading(self) -> Iterator[Rows]:
+        with self._state.reading() as rows, _told(self.gallery):
+            yield rows
+
+    def _answers(self, rows: Rows) -> list[_Answered]:
+        found = rows.all(verdicts, verdicts.c.session == self.head.id, order_by=[verdicts.c.number])
+        return [_Answered(number=one.number, pair=one.pair, same=_MEANT[one.said]) for one in found]
 
 
 def _columns(answers: list[_Answered]) -> tuple[list[int], list[bool | None]]:
@@ -402,13 +386,18 @@ def _stated(found: RateInterval) -> StatedRate:
     return StatedRate(rate=found.rate, low=found.low, high=found.high)
 
 
-def _read(path: Path, model: type[Model]) -> Model:
+def _document(rows: Rows, session_id: str) -> str | None:
+    found = rows.first(documents, documents.c.kind == _KIND, documents.c.id == session_id)
+    return None if found is None else str(found.content)
+
+
+@contextmanager
+def _told(gallery: Gallery) -> Iterator[None]:
+    """Say what would help where a row is damaged, or is not what it was in an earlier release."""
     try:
-        return model.model_validate_json(read_sealed(path))
-    except (OSError, ValueError) as error:
-        raise _damaged(path) from error
-
-
-def _damaged(path: Path) -> CalibrationRecordError:
-    gallery = next(one.parent for one in path.parents if one.name == _FOLDER)
-    return CalibrationRecordError(f"'{path}' is missing or damaged: ", remedy_of(gallery, path))
+        yield
+    except (DamagedRowError, ValidationError) as error:
+        raise CalibrationRecordError(
+            f"the labelling of gallery '{gallery.name}' is damaged: ",
+            advise("begin anew by {label_anew()}", gallery=gallery.name),
+        ) from error

@@ -22,6 +22,8 @@ from vicinal.calibration import Target
 from vicinal.indexer.jobs.changes import Patch, patch_items
 from vicinal.indexer.jobs.compaction import compact
 from vicinal.indexer.reader import GalleryReader
+from vicinal.indexer.state import state_of
+from vicinal.indexer.state.schema import documents
 from vicinal.indexer.transfer.archive import export_gallery, import_gallery
 from vicinal.indexer.transfer.moving import rename_gallery
 from vicinal.models.bundle import ModelBundle
@@ -243,14 +245,11 @@ def found_by(opened: vicinal.LocalGallery, view: View) -> Iterator[str]:
 
 def complaints_of_label(shop: Shop, gone: set[str]) -> Iterator[str]:
     opened = shop.opened
-    sessions = sorted(path for path in (opened.gallery.path / "labelling").glob("*") if path.is_dir())
-    said = [
-        [
-            (one.pair, one.same)
-            for one in LabelSession(opened.gallery, path.name, opened.matcher.view).answers()
-        ]
-        for path in sessions
-    ]
+    kind = documents.c.kind == "labelling"
+    with state_of(opened.gallery.path).reading() as rows:
+        ids = rows.values(documents.c.id, kind, documents.c.id != "", order_by=[documents.c.id])
+    sessions = [LabelSession(opened.gallery, one, opened.matcher.view) for one in ids]
+    said = [[(one.pair, one.same) for one in session.answers()] for session in sessions]
     if shop.told and said[-1:] != [shop.told]:
         yield f"an answer about a pair is lost: {said}"
     session = LabelSession.current(opened.matcher)

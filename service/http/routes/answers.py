@@ -87,8 +87,8 @@ async def answer_search(
 ) -> GivenAnswerBody:
     """Say what a kept search shows; what the same person said of it before is replaced."""
     call_of(request.scope).items.update(search=body.search_id)
-    # What was just searched for is kept first, here or through whom it was searched.
-    await state.keeper.wait_for(_store(state, gallery), [body.search_id])
+    # What was just searched for is kept first.
+    await state.keeper.catch_up()
     given: list[GivenAnswerBody] = await state.calls(request.scope).called(
         request, lambda: answer.keep(_said_in(state, gallery, request), body, by=_who(request))
     )
@@ -108,7 +108,7 @@ async def answer_searches(
     """
     ids = [one.search_id for one in body.answers]
     call_of(request.scope).items.update(searches=ids)
-    await state.keeper.wait_for(_store(state, gallery), ids)
+    await state.keeper.catch_up()
     # All are kept by what the gallery is now.
     review = cache(partial(_said_in, state, gallery, request))
     said = [partial(_kept_or_refused, review, request, *one) for one in enumerate(body.answers)]
@@ -132,7 +132,6 @@ async def take_back_search_answer(
     """Take an answer back: one's own, or with the scope `admin` anybody's."""
     grant = call_of(request.scope).grant
     by = None if grant is None or "admin" in grant.scopes else grant.name
-    await state.keeper.wait_for_answer(_store(state, gallery), number)
     (sentence,) = await state.calls(request.scope).called(
         request, lambda: _review(state, gallery).take_back(number, by=by)
     )
@@ -270,10 +269,6 @@ def _kept_or_refused(
     except ERRORS as error:
         reason = detail_of(error, in_full=call_of(request.scope).in_full)
         return RefusedAnswerBody(place=place, type=problem_type(error), reason=reason)
-
-
-def _store(state: State, gallery: str) -> SearchStore:
-    return SearchStore(state.settings.gallery_path(gallery))
 
 
 def _review(state: State, gallery: str) -> SearchReview:

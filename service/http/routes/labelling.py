@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from fastapi import HTTPException, Response
+from fastapi import HTTPException, Request, Response
 from pydantic import Field
 
+from vicinal.service.http.access import call_of
 from vicinal.service.http.gate import AdminRoute, Routes
 from vicinal.service.http.state import State, StateDependency
 from vicinal.service.labelling.session import LabelSession, LabelState
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.operations import label
+from vicinal.service.operations.answer import NOBODY
 from vicinal.service.reports.report import CalibrationStateBody, describe_record
 from vicinal.service.request_fields import RequestFields
 
@@ -46,10 +48,11 @@ def get_labelling(gallery: str, state: StateDependency) -> LabelState:
 
 
 @router.post("/answers")
-def add_answer(gallery: str, body: LabelAnswer, state: StateDependency) -> LabelState:
+def add_answer(gallery: str, body: LabelAnswer, request: Request, state: StateDependency) -> LabelState:
     """Answer the question that is to be answered now."""
     session, _ = _current(state, gallery)
-    session.answer(body.number, body.same)
+    grant = call_of(request.scope).grant
+    session.answer(body.number, body.same, by=NOBODY if grant is None else grant.name)
     return session.state()
 
 

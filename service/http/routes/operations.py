@@ -174,7 +174,7 @@ def _readiness(state: State, key: str, *, needs_all: bool) -> ReadinessBody:
         grant = state.keyring.find(key)
         sees_names = not state.keyring.is_asked_for if grant is None else grant.galleries is None
     jobs, keys = state.jobs.queue.look(), state.keyring.problem
-    searches = [*state.keeper.problems, *state.sharing.problems]
+    searches = state.keeper.problems
     if not sees_names:
         # The log has the file and the process that holds it.
         jobs = jobs and "the store of jobs does not answer"
@@ -204,7 +204,7 @@ def _readiness(state: State, key: str, *, needs_all: bool) -> ReadinessBody:
             *state.galleries.index_devices.problems,
             *(one.problem for one in embedders if one.problem is not None),
             *filter(None, [jobs, keys, home and home.problem]),
-            *(searches if sees_names else searches and ["searches of galleries cannot be kept or shared"]),
+            *(searches if sees_names else searches and ["searches of galleries cannot be kept"]),
         ],
         other_bundles=[one.bundle.fingerprint for one in others],
         n_galleries=n,

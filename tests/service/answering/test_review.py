@@ -16,8 +16,8 @@ from vicinal.indexer.jobs.compaction import compact
 from vicinal.indexer.reader import GalleryReader
 from vicinal.models.embedder import Embedder
 from vicinal.service.answering.additions import add_confirmed
+from vicinal.service.answering.kept import KeptSearch
 from vicinal.service.answering.review import SearchReview
-from vicinal.service.answering.store import KeptSearch
 from vicinal.service.errors import (
     AnswerNotFoundError,
     SearchNotFoundError,

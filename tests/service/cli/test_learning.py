@@ -10,7 +10,8 @@ from typer.testing import Result
 
 from tests.service.kept_searches import View, keep_searches
 from vicinal.indexer.reader import GalleryReader
-from vicinal.service.answering.store import KeptSearch, SearchStore
+from vicinal.service.answering.kept import KeptSearch
+from vicinal.service.answering.store import SearchStore
 from vicinal.service.measuring.matcher import Matcher
 
 Run, Fail = Callable[..., Result], Callable[..., str]

@@ -40,11 +40,6 @@ def _noise(path: Path) -> None:
     path.write_bytes(b"noise" * 1000)
 
 
-def _noise_in(folder: Path) -> None:
-    folder.mkdir()
-    _noise(folder / "searches.sqlite")
-
-
 def _remove(pattern: str) -> Damage:
     def remove(settings: Settings) -> None:
         found = list(settings.data_dir.rglob(pattern))
@@ -71,7 +66,10 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "calibration": (_garble("calibrations/*.json"), "calibration-damaged"),
     "bundle": (_garble("bundles/first/backbone.onnx"), "bundle-mismatch"),
     "keys": (lambda settings: _noise(settings.keys_path), "keys-damaged"),
-    "searches": (lambda settings: _noise_in(settings.gallery_path("shoes") / "searches"), "searches-damaged"),
+    "state": (
+        lambda settings: _noise(settings.gallery_path("shoes") / "gallery.db"),
+        "gallery-files-damaged",
+    ),
     "audit": (lambda settings: _folder_at(settings.data_dir / "audit" / "audit.jsonl"), "storage-failed"),
 }
 ITEM = "plain/view 0.png"

@@ -15,7 +15,7 @@ from vicinal.indexer.jobs.set_aside import set_aside
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.sources import read_source, source_name
 from vicinal.models.embedder import Embedder
-from vicinal.service.answering.store import KeptSearch
+from vicinal.service.answering.kept import KeptSearch
 from vicinal.service.http.app import create_app
 from vicinal.service.http.state import state_of
 from vicinal.service.measuring.matcher import Matcher
