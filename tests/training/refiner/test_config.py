@@ -35,6 +35,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_a_recipe_is_read_with_what_is_set_anew(path: Path) -> None:
+    pytest.importorskip("torch")
     recipe = RefinerRecipe.load(path, data_root=Path("/data"), settings=["refiner.n_heads=2", "seed=5"])
     assert (recipe.seed, recipe.loss.name) == (5, "contrastive")
     assert (recipe.refiner.n_steps, recipe.refiner.n_heads) == (4, 2)
