@@ -16,7 +16,7 @@ class RequestError(ServiceError, ValueError):
 
 
 class KeyStoreError(ServiceError, ValueError):
-    """The file of API keys is damaged; no key in it is accepted."""
+    """The stored API keys cannot be read; none is accepted."""
 
 
 class NothingAddedError(RequestError):
@@ -139,6 +139,7 @@ class DamagedJobError(JobNotFoundError):
             self,
             f"the record of job '{job_id}' is damaged; what it has done is in its gallery: start it again",
         )
+        self.job_id = job_id
 
 
 class JobConflictError(ServiceError, RuntimeError):

@@ -4,10 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import struct
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, Table, delete, func, insert, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    Select,
+    Table,
+    delete,
+    extract,
+    func,
+    insert,
+    select,
+    update,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 
 from vicinal.indexer.errors import GalleryError
@@ -137,6 +150,12 @@ class Rows:
         value = 1 if known is None else known.value + 1
         self.put(schema.numbers, {"name": name, "value": value})
         return value
+
+    def now(self) -> float:
+        """Seconds since 1970 by the one clock of all who share the database."""
+        if self.connection.dialect.name == "sqlite":
+            return time.time()
+        return float(self.connection.scalar(select(extract("epoch", func.clock_timestamp()))) or 0)
 
     def of(self, asked: Select[Any], table: Table) -> Select[Any]:
         """A question of one's own about a table, for the rows of this gallery; it compares no seals."""

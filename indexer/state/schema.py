@@ -145,7 +145,7 @@ verdicts = _table(
 OF_SEARCHES = (searches, pictures, answers, different, asked)
 
 # --- server: galleries of a shared database ----------------------------------------------------------------
-# changed: number of the gallery's last change, which goes up over all galleries.
+# changed: number of the gallery's last change, which goes up over all galleries. The name '' is the server.
 changes = Sequence("vicinal_change", metadata=SERVER)
 galleries = _table(
     SERVER,
@@ -154,3 +154,39 @@ galleries = _table(
     Column("name", Text, nullable=False, unique=True),
     _loose("changed", _Number),
 )
+
+# --- server: jobs and keys ---------------------------------------------------------------------------------
+# What was asked for is sealed; all that a job comes to is loose, as each batch changes it. folders, progress,
+# problem_members, request, result: JSON. lease_until: until when its worker counts as alive.
+jobs = _table(
+    SERVER,
+    "jobs",
+    _key("id"),
+    Column("kind", Text, nullable=False),
+    Column("gallery", Text, nullable=False),
+    Column("request", Text, nullable=False),
+    Column("folders", Text),
+    Column("created_at", Float, nullable=False),
+    _loose("state", Text),
+    _loose("attempt", Integer),
+    _loose("worker", Text),
+    _loose("lease_until", Float),
+    _loose("cancel_requested", Integer),
+    _loose("revision", Integer),
+    _loose("progress", Text),
+    _loose("problem", Text),
+    _loose("problem_type", Text),
+    _loose("problem_members", Text),
+    _loose("result", Text),
+    _loose("updated_at", Float),
+    _loose("started_at", Float),
+    _loose("finished_at", Float),
+)
+# kind: log, lines of JSON; failures, files that the job could not use; each a compressed list.
+job_lists = _table(
+    SERVER, "job_lists", _key("id"), _key("kind"), Column("content", LargeBinary, nullable=False)
+)
+# content: JSON with the hash of the key, and what it is for.
+keys = _table(SERVER, "keys", _key("id"), Column("content", Text, nullable=False))
+# keys: on or off, once there was one.
+facts = _table(SERVER, "facts", _key("name"), Column("value", Text, nullable=False))

@@ -30,8 +30,9 @@ GALLERY_FILE, SERVER_FILE = "gallery.db", "server.db"
 # What a transaction that changed a gallery tells, with the gallery's key.
 CHANNEL = "vicinal_changes"
 _PATIENCE = 30.0
-# A file that was written so recently could be written again without another time of change.
-_SETTLED_NANOSECONDS = 2 * 10**9
+# A file that was written so recently could be written again without another time of change; the longer one
+# where a file system keeps times in whole hundredths of a second, or seconds.
+_SETTLED, _COARSELY_SETTLED, _COARSE = 5 * 10**7, 2 * 10**9, 10**7
 
 Parsed = TypeVar("Parsed")
 # Shared databases by data folder.
@@ -50,7 +51,9 @@ class SharedState:
         self._lock = threading.Lock()
 
     def follow(self) -> set[str]:
-        """Look what changed since the last look; names of these galleries, and of those that went or came."""
+        """Look what changed since the last look; names of these galleries, and of those that went or came, ''
+        for the server.
+        """
         with self.database.reading() as connection:
             table = schema.galleries
             found = {
@@ -125,26 +128,31 @@ class State:
         shared = self.shared
         if shared is None:
             return self.path.exists()
-        return self._is_server or shared.known(self.folder.name) is not None
+        return shared.known(self._name) is not None
 
     def stamp(self) -> Hashable:
-        """What is another value after any change of a gallery; it costs two looks at the file system, or with
-        a shared database that is followed nothing. None: it cannot be told yet.
+        """A value that is another one after any change. It costs two looks at the file system, or with a
+        shared database that is followed nothing. None: it cannot be told yet.
         """
         shared = self.shared
         if shared is not None:
-            return shared.known(self.folder.name)
+            return shared.known(self._name)
         looks = [_look(self.path), _look(self.path.with_name(f"{self.path.name}-wal"))]
         newest = max(one[-1] for one in looks)
-        return tuple(looks) if time.time_ns() - newest > _SETTLED_NANOSECONDS else None
+        settled = _SETTLED if newest % _COARSE else _COARSELY_SETTLED
+        return tuple(looks) if time.time_ns() - newest > settled else None
 
     @contextmanager
     def reading(self) -> Iterator[Rows]:
         """Rows in one state; none where nothing was ever kept. For errors see `Database.reading`."""
         shared = self.shared
         if shared is not None:
+            if has_any(self.folder, of_server=self._is_server) and not self.exists:
+                with self.changing():
+                    # Older files are brought in.
+                    pass
             with shared.database.reading() as connection:
-                key = 0 if self._is_server else self._key(connection)
+                key = self._key(connection)
                 yield Rows(connection, -1 if key is None else key, shared.database.place)
             return
         if not self.path.exists():
@@ -166,14 +174,25 @@ class State:
             database = _file_database(self.path, self.tables)
             with database.changing() as connection:
                 yield Rows(connection, 0, database.place)
-        elif self._is_server:
-            with shared.database.changing() as connection:
-                yield Rows(connection, 0, shared.database.place)
         else:
             with shared.database.changing() as connection:
                 key, changed = self._begin_change(connection)
                 yield Rows(connection, key, shared.database.place)
-            shared.note(self.folder.name, key, changed)
+            shared.note(self._name, key, changed)
+
+    @contextmanager
+    def noting(self) -> Iterator[Rows]:
+        """Rows that nobody keeps in memory, such as counts, to be changed: with a shared database no other
+        writer waits for it, and no stamp changes.
+        """
+        shared = self.shared
+        known = None if shared is None else shared.known(self._name)
+        if shared is None or known is None:
+            with self.changing() as rows:
+                yield rows
+            return
+        with shared.database.changing() as connection:
+            yield Rows(connection, known[0], shared.database.place)
 
     def scrub(self) -> None:
         """Leave nothing of removed rows on the disk, as `Database.scrub` does."""
@@ -197,13 +216,18 @@ class State:
     def _is_server(self) -> bool:
         return self.tables is schema.SERVER
 
+    @property
+    def _name(self) -> str:
+        """Name in a shared database."""
+        return "" if self._is_server else self.folder.name
+
     def _key(self, connection: Connection) -> int | None:
-        asked = select(schema.galleries.c.key).where(schema.galleries.c.name == self.folder.name)
+        asked = select(schema.galleries.c.key).where(schema.galleries.c.name == self._name)
         return connection.scalar(asked)
 
     def _begin_change(self, connection: Connection) -> tuple[int, int]:
         """Have this gallery alone until the transaction ends; its key, and the number of this change."""
-        table, name = schema.galleries, self.folder.name
+        table, name = schema.galleries, self._name
         number = func.nextval("vicinal_change")
         mine = update(table).where(table.c.name == name).values(changed=number)
         found = connection.execute(mine.returning(table.c.key, table.c.changed)).first()
@@ -215,7 +239,7 @@ class State:
             rows = Rows(connection, 0, "")
             adding = insert(table).values({**rows.sealed(table, {"name": name}), "changed": number})
             found = connection.execute(adding.returning(table.c.key, table.c.changed)).one()
-            bring_in(self.folder, Rows(connection, found.key, ""), of_server=False)
+            bring_in(self.folder, Rows(connection, found.key, ""), of_server=self._is_server)
         connection.execute(text(f"notify {CHANNEL}"))
         return found.key, found.changed
 
@@ -240,14 +264,14 @@ class State:
 
 
 class Cached(Generic[Parsed]):
-    """What rows of a gallery say, read again where the gallery changed; any number of threads may ask."""
+    """Value of what rows say, read again where they changed; any number of threads may ask."""
 
     def __init__(self, state: State, read: Callable[[Rows], Parsed]) -> None:
         self._state, self._read = state, read
         self._known: tuple[Hashable, Parsed] | None = None
 
     def get(self) -> Parsed:
-        """What they say now."""
+        """Value of what they say now."""
         stamp, known = self._state.stamp(), self._known
         if known is not None and stamp is not None and known[0] == stamp:
             return known[1]

@@ -31,10 +31,10 @@ from vicinal.refine.errors import RefineError
 from vicinal.service.answering.different import CalledDifferent
 from vicinal.service.errors import RequestError
 from vicinal.service.measuring.matcher import Matcher
-from vicinal.service.redis_link import RedisLink
 from vicinal.service.search.item_spaces import refinement_plan
 from vicinal.service.search.pipeline import Pipeline
 from vicinal.service.search.query_embedder import CachingEmbedder, QueryCache, lookup_counter
+from vicinal.service.search.redis_link import RedisLink
 from vicinal.service.settings import Settings
 
 logger = logging.getLogger(__name__)

@@ -73,9 +73,9 @@ def open_home(settings: Settings) -> Mirror | None:
         mirror = Mirror.of(settings.data_dir)
     if mirror is None:
         return None
-    if settings.redis_url is None:
+    if settings.database is None:
         raise RequestError(
-            f"replicas of home '{mirror.home}' share their jobs: set redis_url, to the same Redis for all"
+            f"replicas of home '{mirror.home}' share what they remember: set database, the same for all"
         )
     try:
         mirror.pull()

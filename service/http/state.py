@@ -15,6 +15,7 @@ from starlette.types import Scope
 from vicinal.models.runtime import usable_processors
 from vicinal.service.answering.keeper import SearchKeeper
 from vicinal.service.answering.promise_watch import PromiseWatch
+from vicinal.service.database import DatabaseFollower, open_database
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.galleries.home import HomeFollower, HomeMetrics, open_home
 from vicinal.service.galleries.looks import GalleryLooks
@@ -23,7 +24,6 @@ from vicinal.service.galleries.state_metrics import GalleryStateMetrics
 from vicinal.service.http.access import AuditLog, Metrics, StrangerLog, call_of
 from vicinal.service.http.limits import RateLimit
 from vicinal.service.http.search_queue import SearchQueue
-from vicinal.service.jobs.queue import JobQueue
 from vicinal.service.jobs.state_metrics import JobStateMetrics
 from vicinal.service.jobs.store import JobStore
 from vicinal.service.jobs.worker import JobWorker
@@ -38,6 +38,7 @@ class State:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        self.database = open_database(settings)  # None where all state is in files
         self.link = settings.open_link()  # None when no address is set
         self.mirror = open_home(settings)  # None without a home
         bundles = ServedBundles(settings, self.link)
@@ -45,7 +46,7 @@ class State:
         if bundles.own_if_open is not None:
             bundles.own_if_open.embedder.warm_up()
         self.galleries, self.metrics = OpenGalleries(bundles), Metrics(bundles)
-        self.jobs = JobStore(JobQueue(settings.jobs_path, self.link))
+        self.jobs = JobStore(settings.data_dir)
         self.kinds = job_kinds(bundles)  # What jobs can do
         self.keyring = Keyring(settings)
         self.audit = AuditLog(settings.audit_path)  # Notes the changes that calls make
@@ -92,7 +93,9 @@ class State:
         """Keep the galleries current, and work on jobs if the settings say so, while the context lasts."""
         settings = self.settings
         with ExitStack() as running:
-            running.callback(self.jobs.queue.close)
+            if self.database is not None:
+                running.callback(self.database.database.close)
+                running.enter_context(DatabaseFollower(self.database))
             running.callback(self.galleries.bundles.engine.close)
             # It ends after what it keeps the last of.
             running.enter_context(self.keeper)

@@ -39,8 +39,8 @@ from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.measuring.queries import LabelledQueries
 from vicinal.service.measuring.records.store import CalibrationStore
 from vicinal.service.measuring.visits import find_visits
-from vicinal.service.redis_link import RedisLink
 from vicinal.service.search.pipeline import Pipeline
+from vicinal.service.search.redis_link import RedisLink
 from vicinal.service.settings import Settings
 
 GALLERY = "shoes"

@@ -21,9 +21,9 @@ from vicinal.service.galleries.open_galleries import GalleryState
 from vicinal.service.http.access import call_of
 from vicinal.service.http.gate import NOTHING, KeyRoute, MetricsRoute, OpenRoute, Routes, key_in
 from vicinal.service.http.state import State, StateDependency
-from vicinal.service.redis_link import RedisState
 from vicinal.service.request_fields import Body
 from vicinal.service.search.answers import stage_devices
+from vicinal.service.search.redis_link import RedisState
 from vicinal.service.settings import SCOPES, Scope
 
 router = Routes(tags=["operations"], route_class=OpenRoute)
@@ -64,9 +64,9 @@ class ReadinessBody(Body):
     )
     degraded: list[str] = Field(
         description="What is slower than it could be, waits or is refused, and why: indexes or networks that "
-        "are on the processor in the place of a GPU, galleries that wait for Milvus, jobs whose store is "
-        "held or damaged, keys whose file is, searches that cannot be kept, a replica that is behind its "
-        "home. Empty where nothing is."
+        "are on the processor in the place of a GPU, galleries that wait for Milvus, jobs whose store "
+        "does not answer, keys that are damaged or cannot be read, searches that cannot be kept, a replica "
+        "that is behind its home. Empty where nothing is."
     )
     other_bundles: list[str] = Field(
         description="Fingerprints of bundles that are open for galleries of another bundle."
@@ -173,7 +173,8 @@ def _readiness(state: State, key: str, *, needs_all: bool) -> ReadinessBody:
     with suppress(KeyStoreError):
         grant = state.keyring.find(key)
         sees_names = not state.keyring.is_asked_for if grant is None else grant.galleries is None
-    jobs, keys = state.jobs.queue.look(), state.keyring.problem
+    away, keys = state.jobs.look(), state.keyring.problem
+    jobs = away and str(away)
     searches = state.keeper.problems
     if not sees_names:
         # The log has the file and the process that holds it.

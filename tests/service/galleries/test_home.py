@@ -20,7 +20,7 @@ from vicinal.service.settings import Settings
 pytestmark = pytest.mark.slow
 
 # Nobody asks it here.
-REDIS = "redis://127.0.0.1:1/0"
+DATABASE = "postgresql://127.0.0.1:1/none"
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def replicas(data_dir: Path, tmp_path: Path, make_settings: MakeSettings) -> tup
     """Two replicas of one home, the first of which had the gallery `shoes`."""
     folders = (data_dir, tmp_path / "second")
     first, second = (
-        make_settings(one, home=str(tmp_path / "home"), redis_url=REDIS, run_jobs=False) for one in folders
+        make_settings(one, home=str(tmp_path / "home"), database=DATABASE, run_jobs=False) for one in folders
     )
     return first, second
 

@@ -112,7 +112,7 @@ def test_what_cannot_be_said_is_refused(
 @pytest.fixture
 def keys(data_dir: Path) -> dict[str, dict[str, str]]:
     """Headers with keys: of two who search, of an admin elsewhere and one of all, and none."""
-    store = KeyStore(data_dir / "keys" / "keys.json")
+    store = KeyStore(data_dir)
     made = {
         "eve": store.create("eve", ["search"])[1],
         "bob": store.create("bob", ["search"], galleries=["shoes"])[1],

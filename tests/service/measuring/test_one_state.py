@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -29,10 +29,8 @@ SENTENCE = "What was promised does NOT hold: of 40 photos of things you lack, 31
 
 
 @pytest.fixture
-def server(data_dir: Path, make_settings: MakeSettings) -> Iterator[TestClient]:
-    app = create_app(make_settings(data_dir))
-    yield TestClient(app)
-    state_of(app).jobs.queue.close()
+def server(data_dir: Path, make_settings: MakeSettings) -> TestClient:
+    return TestClient(create_app(make_settings(data_dir)))
 
 
 def keep_check(gallery: Gallery, record_id: str, verdict: str) -> None:

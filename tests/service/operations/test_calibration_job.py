@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,6 @@ from tests.service.types import Calibrate, MakeSettings
 from tests.waiting import wait_until
 from vicinal.indexer.gallery import Gallery
 from vicinal.service.galleries.bundles import ServedBundles
-from vicinal.service.jobs.queue import JobQueue
 from vicinal.service.jobs.records import Job, new_job
 from vicinal.service.jobs.store import JobStore
 from vicinal.service.jobs.worker import JobWorker
@@ -30,10 +29,8 @@ def settings(data_dir: Path, make_settings: MakeSettings) -> Settings:
 
 
 @pytest.fixture
-def store(settings: Settings) -> Iterator[JobStore]:
-    opened = JobStore(JobQueue(settings.jobs_path))
-    yield opened
-    opened.queue.close()
+def store(settings: Settings) -> JobStore:
+    return JobStore(settings.data_dir)
 
 
 @pytest.fixture

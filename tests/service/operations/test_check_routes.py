@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -15,7 +14,6 @@ from tests.service.types import Calibrate, MakeSettings
 from tests.waiting import wait_for_job
 from vicinal.indexer.gallery import Gallery
 from vicinal.service.http.app import create_app
-from vicinal.service.http.state import state_of
 
 ADMIN = "/v1/admin/galleries/shoes"
 
@@ -27,9 +25,8 @@ def app(data_dir: Path, make_settings: MakeSettings, catalog: Path, tmp_path: Pa
 
 
 @pytest.fixture
-def client(app: FastAPI) -> Iterator[TestClient]:
-    yield TestClient(app)
-    state_of(app).jobs.queue.close()
+def client(app: FastAPI) -> TestClient:
+    return TestClient(app)
 
 
 @pytest.fixture
