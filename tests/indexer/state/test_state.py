@@ -8,14 +8,13 @@ import threading
 from pathlib import Path
 
 import pytest
-from sqlalchemy import text
 
 from tests.postgres_server import PostgresServer
 from vicinal.indexer.errors import DamagedGalleryError, GalleryError, StorageError
 from vicinal.indexer.state import DamagedRowError, DatabaseAwayError, Rows, State, server_state, state_of
 from vicinal.indexer.state.database import MIGRATIONS
 from vicinal.indexer.state.database import postgres as postgres_at
-from vicinal.indexer.state.schema import attachments, documents
+from vicinal.indexer.state.schema import attachments, documents, facts
 from vicinal.indexer.state.state import Cached, copy_rows, shared_state, use_database
 
 DOCUMENT = {"kind": "calibration", "id": "c1", "at": 1.5, "content": "{}"}
@@ -174,7 +173,7 @@ def test_a_gallery_that_was_removed_comes_back_empty(galleries: Path) -> None:
 
 def test_a_server_has_rows_of_its_own(galleries: Path) -> None:
     with server_state(galleries.parent).changing() as rows:
-        assert rows.connection.scalar(text("select count(*) from galleries")) == 0
+        assert rows.count(facts) == 0
 
 
 def test_a_damaged_file_is_told(tmp_path: Path) -> None:
