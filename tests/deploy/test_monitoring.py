@@ -77,7 +77,7 @@ def rules_of(texts: list[str]) -> str:
 
 
 @pytest.fixture
-def metrics(tmp_path: Path, tiny_bundle: ModelBundle) -> str:
+def metrics(tmp_path: Path, tiny_bundle: ModelBundle, postgres_url: str) -> str:
     """What a running replica shows; nobody answers at the address of its Redis."""
     settings = Settings(
         data_dir=tmp_path / "data",
@@ -85,6 +85,7 @@ def metrics(tmp_path: Path, tiny_bundle: ModelBundle) -> str:
         bundle=tiny_bundle.path,
         device="cpu",
         threads=1,
+        database=postgres_url,
         redis_url="redis://127.0.0.1:1/0",
     )
     with serving(settings) as url:
