@@ -101,10 +101,7 @@ BASES = {
 }
 # Members of large records, and what is said for people.
 UNTYPED = {
-    "CalibrationRecord": {
-        *("format_version", "pipeline", "seed", "evidence", "gallery", "gallery_id"),
-        *("scores_sha256", "curves_sha256", "points_sha256"),
-    },
+    "CalibrationRecord": {"format_version", "pipeline", "seed", "evidence", "gallery", "gallery_id"},
     "CompactionState": {"done", "total"},
     "Comparison": {"format_version", "request", "target", "items"},
     "ExplainedRefinement": {"neighbors", "ranks", "way", "variance"},

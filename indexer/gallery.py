@@ -4,10 +4,7 @@
   items.lance/            the truth: one Lance data set, one row an item
   items.seals             what its files must look like
   versions/<v>/           snapshots derived from version v of it
-  reports/<v>.json        what the index job found, or what was compacted
-  calibrations/           kept by the calibrator
-  comparisons/            what variants were compared, kept by the service
-  duplicates/             what copies were found, kept by the service
+  gallery.db              rows of all that is remembered beside versions: records, what is in force, reports
   space/                  of ready embeddings: the bundle without a backbone that names them
   refiners/<fingerprint>/ refiners that versions name, of ready embeddings and the gallery's own, each with
                           the manifest of its space or bundle; never changed
@@ -30,6 +27,7 @@ from __future__ import annotations
 import json
 import secrets
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -51,13 +49,13 @@ from vicinal.indexer.errors import (
     StorageError,
 )
 from vicinal.indexer.graph.neighbor_graph import NeighborGraph, build_neighbor_graph
+from vicinal.indexer.state import DamagedRowError, state_of
+from vicinal.indexer.state.schema import documents
 from vicinal.indexer.storage.active_pointer import Activation, ActivePointer
 from vicinal.indexer.storage.disk import hold_file
 from vicinal.indexer.storage.files import (
     fetched_again,
     make_folder,
-    read_sealed_or_refuse,
-    remove_file,
     remove_half_made,
     scratch,
     storing,
@@ -94,7 +92,9 @@ from vicinal.models.bundle import (
 from vicinal.models.errors import BundleError
 from vicinal.models.progress import OnProgress, no_progress
 
-_REMEDY = "bring it back from a backup; without it the gallery is searched as before, and not pruned by age"
+_REMEDY = "without it the gallery is searched as before, and not pruned by age"
+# Kind of the documents of how versions were made.
+_REPORT = "report"
 # Of who waits for tables that another process makes, in seconds.
 _PATIENCE = 30.0
 
@@ -121,7 +121,7 @@ class Gallery:
         self.tables = GalleryTables(self.path, engine or Engine())
         self.table = ItemTable(self.path / "items.lance", self.name)
         self.pointer = ActivePointer(self.path, self.table)
-        self.reports = Reports(self.path / "reports")
+        self.reports = Reports(self.path)
 
     @classmethod
     def open(
@@ -161,11 +161,6 @@ class Gallery:
     def removals(self) -> Removals:
         """Items that persons removed."""
         return Removals(self.path / "removed")
-
-    @property
-    def calibrations_path(self) -> Path:
-        """Folder of the gallery's calibration records."""
-        return self.path / "calibrations"
 
     @property
     def space_path(self) -> Path:
@@ -501,27 +496,30 @@ def read_ahead(root: Path) -> None:
 
 
 class Reports:
-    """Reports of how the versions of one gallery were made."""
+    """Reports of how the versions of the gallery in a folder were made."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, gallery: Path) -> None:
+        self._state = state_of(gallery)
 
     def of(self, version: int) -> dict[str, Any]:
         """Findings of the index job when it made a version; empty when it left no report."""
+        is_it = documents.c.id == str(version)
         try:
-            return dict(json.loads(read_sealed_or_refuse(self._path(version), _REMEDY)))
-        except FileNotFoundError:
-            return {}
+            with self._state.reading() as rows:
+                found = rows.first(documents, documents.c.kind == _REPORT, is_it)
+        except DamagedRowError as error:
+            raise GalleryError(f"{error}: {_REMEDY}") from error
+        return {} if found is None else dict(json.loads(found.content))
 
     def save(self, version: int, report: dict[str, Any]) -> None:
         """Keep the report of a version."""
-        make_folder(self.folder)
-        write_sealed(self._path(version), json.dumps(report, indent=2))
+        row = {"kind": _REPORT, "id": str(version), "at": time.time(), "content": json.dumps(report)}
+        with self._state.changing() as rows:
+            rows.put(documents, row)
 
     def remove(self, versions: set[int]) -> None:
         """Remove the reports of versions that are gone."""
-        for version in versions:
-            remove_file(self._path(version))
-
-    def _path(self, version: int) -> Path:
-        return self.folder / f"{version}.json"
+        if versions:
+            with self._state.changing() as rows:
+                are_gone = documents.c.id.in_([str(one) for one in versions])
+                rows.remove(documents, documents.c.kind == _REPORT, are_gone)

@@ -42,6 +42,7 @@ INNER_FLOORS = {
         "sources",
         "filters",
         "storage",
+        "state",
         "cluster",
         "graph",
         "engines",

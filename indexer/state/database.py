@@ -148,8 +148,7 @@ class Database:
         return create_engine("sqlite://", creator=self._opened, poolclass=NullPool)
 
     def _opened(self) -> sqlite3.Connection:
-        path = self.path
-        assert path is not None
+        path = Path(str(self.address))
         # Never made here: a gallery that went meanwhile must not come back as an empty file.
         can_write = os.access(path.parent, os.W_OK)
         mode = "mode=rw" if can_write else "mode=ro&immutable=1"

@@ -30,6 +30,8 @@ Where = ColumnElement[bool]
 OnDamage = Callable[["DamagedRowError"], None]
 # Values of one statement: SQLite takes some 32,000 of them, PostgreSQL 65,535.
 _TOGETHER = 500
+# Rows in memory of a whole table; some hold a megabyte and more.
+_AT_A_TIME = 100
 
 
 class DamagedRowError(GalleryError):
@@ -66,12 +68,12 @@ class Rows:
         asked = self._of(select(table), table, where).order_by(*order_by).limit(limit)
         return list(self._checked(table, self.connection.execute(asked), on_damage))
 
-    def parts(self, table: Table) -> Iterator[list[Row[Any]]]:
-        """All rows of a table that may be large, some hundreds at a time; for errors see `all`."""
-        options = {"yield_per": _TOGETHER}
+    def parts(self, table: Table, *, on_damage: OnDamage | None = None) -> Iterator[list[Row[Any]]]:
+        """All rows of a table that may be large, some at a time; for errors see `all`."""
+        options = {"yield_per": _AT_A_TIME}
         found = self.connection.execute(self._of(select(table), table, ()), execution_options=options)
         for part in found.partitions():
-            yield list(self._checked(table, part, None))
+            yield list(self._checked(table, part, on_damage))
 
     def _checked(
         self, table: Table, found: Iterable[Row[Any]], on_damage: OnDamage | None

@@ -144,6 +144,28 @@ verdicts = _table(
 # What others need not get with a gallery.
 OF_SEARCHES = (searches, pictures, answers, different, asked)
 
+# --- what is in force --------------------------------------------------------------------------------------
+# Changes of which calibration is in force: the newest of a slot counts. slot: the key of a pipeline, or
+# 'version <v>: <key>' for one version alone; kind: activate or roll_back.
+activations = _table(
+    GALLERY,
+    "activations",
+    _key("number", _Number),
+    Column("slot", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("calibration", Text, nullable=False),
+    Column("at", Float),
+)
+# Searches that one process counted by their top score since a calibration was put in force.
+search_counts = _table(
+    GALLERY,
+    "search_counts",
+    _key("calibration"),
+    _key("counter"),
+    Column("since", Float),
+    Column("content", Text, nullable=False),
+)
+
 # --- server: galleries of a shared database ----------------------------------------------------------------
 # changed: number of the gallery's last change, which goes up over all galleries. The name '' is the server.
 changes = Sequence("vicinal_change", metadata=SERVER)

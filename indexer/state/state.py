@@ -23,7 +23,7 @@ from sqlalchemy import Connection, Engine, MetaData, Table, func, insert, select
 from vicinal.indexer.state import schema
 from vicinal.indexer.state.bringing import bring_in, has_any
 from vicinal.indexer.state.database import Database, in_memory, make_file
-from vicinal.indexer.state.rows import Rows
+from vicinal.indexer.state.rows import DamagedRowError, Rows
 from vicinal.indexer.storage.disk import hold_file, make_folder, scratch, storing, sync_path
 
 GALLERY_FILE, SERVER_FILE = "gallery.db", "server.db"
@@ -137,7 +137,8 @@ class State:
         shared = self.shared
         if shared is not None:
             return shared.known(self._name)
-        looks = [_look(self.path), _look(self.path.with_name(f"{self.path.name}-wal"))]
+        # An empty log is that of whoever reads just now.
+        looks = [_look(self.path), _look(self.path.with_name(f"{self.path.name}-wal"), least=1)]
         newest = max(one[-1] for one in looks)
         settled = _SETTLED if newest % _COARSE else _COARSELY_SETTLED
         return tuple(looks) if time.time_ns() - newest > settled else None
@@ -198,6 +199,29 @@ class State:
         """Leave nothing of removed rows on the disk, as `Database.scrub` does."""
         if self.shared is None and self.path.exists():
             _file_database(self.path, self.tables).scrub()
+
+    @contextmanager
+    def noting(self) -> Iterator[Rows]:
+        """Rows that nobody keeps in memory, such as counts, to be changed: with a shared database no other
+        writer waits for it, and no stamp changes.
+        """
+        shared = self.shared
+        known = None if shared is None or self._is_server else shared.known(self.folder.name)
+        if shared is None or known is None:
+            with self.changing() as rows:
+                yield rows
+            return
+        with shared.database.changing() as connection:
+            yield Rows(connection, known[0], shared.database.place)
+
+    def damaged(self) -> list[DamagedRowError]:
+        """The rows of all tables that are not what was written."""
+        found: list[DamagedRowError] = []
+        with self.reading() as rows:
+            for table in self.tables.sorted_tables:
+                for _ in rows.parts(table, on_damage=found.append):
+                    pass
+        return found
 
     def remove(self) -> None:
         """Forget a gallery in the shared database; a file of its own goes with its folder."""
@@ -313,9 +337,12 @@ def _nothing(tables: MetaData) -> Engine:
     return in_memory(tables)
 
 
-def _look(path: Path) -> tuple[int, ...]:
+def _look(path: Path, *, least: int = 0) -> tuple[int, ...]:
+    """Look of a file; that of none for one of fewer bytes."""
     try:
         found = path.stat()
     except OSError:
+        return (0,)
+    if found.st_size < least:
         return (0,)
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns

@@ -42,7 +42,7 @@ from vicinal.indexer.storage.disk import scratch as scratch
 from vicinal.indexer.storage.disk import storing as storing
 from vicinal.indexer.storage.disk import sync_path as sync_path
 from vicinal.indexer.storage.home.mirror import Mirror
-from vicinal.models.configs.sealed_json import BrokenSealError, OtherFormError, sealed, unsealed
+from vicinal.models.configs.sealed_json import BrokenSealError, sealed, unsealed
 
 logger = logging.getLogger(__name__)
 # A lock that is held while a file is written, for milliseconds.
@@ -194,7 +194,7 @@ class SealedFile(CachedFile[Parsed]):
             try:
                 return parse(content)
             except (AttributeError, LookupError, TypeError, ValueError) as error:
-                raise OtherFormError(f"it says something else than expected: {error}") from error
+                raise BrokenSealError(f"it says something else than expected: {error}") from error
 
         super().__init__(path, understood)
 

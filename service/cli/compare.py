@@ -83,10 +83,10 @@ def use(
         raise RequestError("name a comparison or --reset, not both")
     opened, bundles = home.gallery(gallery), home.bundles()
     if comparison is not None:
-        put_in_force(opened, bundles, ComparisonStore(opened).find(comparison), variant)
+        put_in_force(opened, bundles, ComparisonStore(opened.path).find(comparison), variant)
     matcher = bundles.matcher(opened)
     if reset:
-        matcher.pipeline_file.clear()
+        matcher.pipeline_store.clear()
     active, version = matcher.active_pipeline, matcher.snapshot.manifest.version
     threshold = matcher.threshold(active.pipeline)
     if json_output:

@@ -76,12 +76,12 @@ class ComparisonPlan:
 
 def compare(plan: ComparisonPlan, name: str) -> Comparison:
     """Try the variants, keep the comparison, and make the calibrations of other versions ready."""
-    store = ComparisonStore(plan.gallery)
+    store = ComparisonStore(plan.gallery.path)
     try:
         return store.find(name)
     except ComparisonNotFoundError:
         made = _Trial(plan, name).make()
-    store.keep(made, indent=1)
+    store.keep(made)
     return made
 
 
@@ -322,7 +322,7 @@ class _Trial:
 
     def _keep(self, recommended: int) -> None:
         """Keep the calibrations of the recommended variant, and of other versions, which get them ready."""
-        store = CalibrationStore(self.plan.gallery.calibrations_path)
+        store = CalibrationStore(self.plan.gallery.path)
         for number, one in enumerate(self.tried):
             opened = one.opened
             is_own = opened.version in self.request.versions and opened is self.versions[opened.version]

@@ -28,7 +28,7 @@ from vicinal.service.measuring.records.record import CalibrationRecord
 from vicinal.service.measuring.records.store import CalibrationStore
 from vicinal.service.measuring.visits import Visits
 from vicinal.service.search.item_spaces import OpenedRefiner, open_refiner
-from vicinal.service.search.pipeline import ActivePipelineFile, Group, Pipeline, choose_pipeline
+from vicinal.service.search.pipeline import Group, Pipeline, PipelineStore, choose_pipeline
 
 _SCHEMA = pa.schema([("id", pa.string()), ("content_sha256", pa.binary()), ("label", pa.string())])
 
@@ -53,7 +53,7 @@ class OpenedVariant:
     def record_in_force(self, *, is_own_form: bool = False) -> CalibrationRecord | None:
         """The calibration that decides when it is searched; never one of another bundle."""
         activation = self.gallery.activation
-        store = CalibrationStore(self.gallery.calibrations_path)
+        store = CalibrationStore(self.gallery.path)
         if store.has_own(self.version):
             store.calibrated_as = self.version
         elif activation is not None and self.version in {activation.version, *activation.calibrated}:
@@ -104,7 +104,7 @@ def _open_version(gallery: Gallery, version: int, bundles: ServedBundles) -> Ope
         bare = Pipeline(rerank=bundles.settings.pipeline.rerank)
         problem = f"the bundle of version {version} is not here: {error}"
         return OpenedVariant(gallery, snapshot, None, bare, problem=problem)
-    chosen = ActivePipelineFile(gallery.calibrations_path).resolve(served.pipeline, served.bundle)
+    chosen = PipelineStore(gallery.path).resolve(served.pipeline, served.bundle)
     own = OpenedVariant(gallery, snapshot, served, chosen.pipeline)
     record = own.record_in_force(is_own_form=True)
     if record is not None:

@@ -319,7 +319,7 @@ class OpenGalleries:
         self.bundles = bundles
         self.path = bundles.settings.galleries_path
         self.index_devices = IndexDevices(bundles.settings.index_device)
-        self.drift = DriftMonitor(bundles.settings.data_dir / "replicas")
+        self.drift = DriftMonitor()
         self.maintenance = Maintenance(bundles.settings.compaction, bundles.settings.retention)
         self.integrity = Integrity(
             mb_per_second=bundles.settings.check_mb_per_second, hours=bundles.settings.check_hours

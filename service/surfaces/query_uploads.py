@@ -73,7 +73,7 @@ class QueryUploads:
 
     def _folder(self, job: Job) -> Path:
         gallery = Gallery(self.settings.gallery_path(job.gallery))
-        return gallery.calibrations_path / "uploads" / job.id
+        return gallery.path / "calibrations" / "uploads" / job.id
 
 
 def _packed(table: pa.Table, **options: Any) -> bytes:

@@ -163,7 +163,7 @@ def calibrate() -> Callable[..., str]:
         calibrator = Calibrator(snapshot, pipeline or Pipeline(), visits=visits)
         target = Target(rate="fpir", value=0.05)
         found = calibrator.measure(LabelledQueries.leave_one_out(snapshot), target)
-        return CalibrationStore(gallery.calibrations_path).add(found.record, found.scores).id
+        return CalibrationStore(gallery.path).add(found.record, found.scores).id
 
     return run
 

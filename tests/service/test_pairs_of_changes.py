@@ -145,7 +145,7 @@ def label(shop: Shop) -> None:
 def find_copies(shop: Shop) -> None:
     place = shop.place
     found = duplicates.run(place, duplicates.DuplicateOptions(near=False), Progress())
-    DuplicateStore(place.gallery).keep_newest(found)
+    DuplicateStore(place.gallery.path).keep_newest(found)
 
 
 CHANGES: tuple[Callable[[Shop], None], ...] = (
@@ -262,7 +262,7 @@ def complaints_of_label(shop: Shop, gone: set[str]) -> Iterator[str]:
 def complaints_of_promise(shop: Shop) -> Iterator[str]:
     opened = shop.opened
     threshold = opened.threshold
-    records = CalibrationStore(opened.gallery.calibrations_path)
+    records = CalibrationStore(opened.gallery.path)
     if shop.calibration not in {one.id for one in records.in_use({1, 2, 3})} | records.in_force():
         yield "the record of a calibration is lost"
     if threshold.calibration not in (None, shop.calibration):

@@ -53,7 +53,7 @@ def start_duplicates(
 @router.get("")
 def list_duplicates(gallery: str, state: StateDependency) -> list[DuplicateSummary]:
     """The newest records without their groups, newest first."""
-    return [*DuplicateStore(state.galleries.gallery(gallery)).history(passes_over_damaged=True)]
+    return [*DuplicateStore(state.galleries.gallery(gallery).path).history(passes_over_damaged=True)]
 
 
 @router.get("/verdicts")
@@ -92,7 +92,7 @@ def get_duplicates(
 ) -> DuplicatePageBody:
     """Read a record, its groups page by page."""
     opened = state.galleries.gallery(gallery)
-    found = DuplicateStore(opened).find(record)
+    found = DuplicateStore(opened.path).find(record)
     groups: Sequence[DuplicateGroup] = found.groups
     if left:
         groups = CopyVerdicts(opened).left(groups, state.galleries.matcher(gallery).view)

@@ -168,7 +168,7 @@ async def get_storage(gallery: str, request: Request, state: StateDependency) ->
 def list_versions(gallery: str, state: StateDependency) -> VersionListBody:
     """Versions of a gallery, newest first, with what each takes on the disk."""
     opened = state.galleries.gallery(gallery)
-    lines = ComparisonStore(opened).summaries()
+    lines = ComparisonStore(opened.path).summaries()
     found = [VersionBody(**vars(one), comparison=lines.get(one.version)) for one in describe_versions(opened)]
     return VersionListBody(versions=found)
 

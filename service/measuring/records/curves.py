@@ -1,6 +1,6 @@
 """Curves of a calibration: histograms, utilities and examples, for whoever draws or reads them.
 
-Kept beside the record as `<id>.evidence.json.gz`, compressed JSON of this form (version 1):
+Kept beside the record as compressed JSON of this form (version 1):
 
     {"format_version": 1,
      "histograms": {"edges": [e, ...],                     51 edges of 50 even bins of [0, 1]

@@ -1,7 +1,5 @@
 """Points of a calibration: each query with its best mate and its best stranger, so that it can be shown which
 searches a threshold decides in which way; and how far the rates can be trusted over a grid of thresholds.
-
-Kept beside the record as `<id>.points.npz`.
 """
 
 from __future__ import annotations

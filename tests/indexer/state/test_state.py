@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sqlite3
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -103,7 +104,7 @@ def test_a_changed_row_is_an_error_or_told(galleries: Path) -> None:
             rows.all(documents)
         with pytest.raises(DamagedRowError):
             rows.change(documents, documents.c.id == "c1", content="[]")
-    assert [one.row["id"] for one in told] == ["c1"]
+    assert [one.row["id"] for one in told] == [one.row["id"] for one in state.damaged()] == ["c1"]
 
 
 def test_what_was_read_is_read_again_after_a_change(galleries: Path) -> None:
@@ -127,6 +128,27 @@ def test_what_was_read_is_read_again_after_a_change(galleries: Path) -> None:
         with state.changing() as rows:
             rows.remove(documents)
         assert (cached.get(), shared.follow()) == (0, set())
+
+
+def test_what_is_only_noted_changes_no_stamp_of_a_shared_database(galleries: Path) -> None:
+    state = state_of(galleries / "shoes")
+    with state.noting() as rows:
+        rows.add(documents, DOCUMENT)
+    before = state.stamp()
+    with state.noting() as rows:
+        rows.add(documents, {**DOCUMENT, "id": "c2"})
+    with state.reading() as rows:
+        assert ids(rows) == ["c1", "c2"]
+    assert shared_state(galleries.parent) is None or state.stamp() == before is not None
+
+
+def test_where_nothing_was_kept_every_thread_reads_nothing(tmp_path: Path) -> None:
+    def read() -> list[str]:
+        with state_of(tmp_path / "shoes").reading() as rows:
+            return ids(rows)
+
+    with ThreadPoolExecutor(2) as pool:
+        assert read() == pool.submit(read).result() == []
 
 
 def test_writers_of_a_gallery_wait_for_each_other(galleries: Path) -> None:

@@ -30,7 +30,7 @@ def version(gallery: Gallery, calibrate: Calibrate, embedder: Embedder) -> int:
 def test_pipelines_are_compared_and_one_is_used(run: Run, data_dir: Path, gallery: Gallery) -> None:
     told = run("compare", "-g", "shoes", "--target", "fpir=20%", "--max-queries", 40).stdout
     assert all(text in told for text in ("recommended", "vicinal use", "FNIR at target", "MAP@R", "AUROC"))
-    (comparison,) = ComparisonStore(gallery).history(passes_over_damaged=True)
+    (comparison,) = ComparisonStore(gallery.path).history(passes_over_damaged=True)
     key = comparison.variants[1].pipeline.key
     used = run("use", "-g", "shoes", comparison.id, "--variant", 1).stdout
     assert (key in used, "by the comparison" in used) == (True, True)

@@ -146,7 +146,7 @@ def test_a_target_is_never_guessed(
     assert {"error", "fnir"} & set(new.figures) == set()
     assert ("hit_rate" in new.figures, new.flips) == (True, {})
     assert said in str(objection(new))
-    assert not CalibrationStore(gallery.calibrations_path).has_own(version)
+    assert not CalibrationStore(gallery.path).has_own(version)
 
 
 def test_a_threshold_of_another_bundle_is_never_used(
@@ -190,4 +190,4 @@ def test_versions_and_pipelines_are_tried_together_and_a_variant_comes_into_forc
     # With the version its own pipeline was calibrated too.
     assert matcher.threshold(Pipeline()).value == found.variants[2].calibration.threshold
     gallery.pointer.activate(first)
-    assert matcher.pipeline_file.chosen().comparison == "one"
+    assert matcher.pipeline_store.chosen().comparison == "one"

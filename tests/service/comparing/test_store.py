@@ -1,4 +1,4 @@
-"""Comparison store: files that never change, and the newest comparison of each version in one line."""
+"""Comparison store: records that never change, and the newest comparison of each version in one line."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.damaged_rows import damage_document
 from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.state.schema import documents
 from vicinal.indexer.storage.files import identity_of, write_sealed
 from vicinal.models.embedder import Embedder
 from vicinal.service.comparing.comparison import ComparisonPlan, compare
@@ -20,7 +22,7 @@ from vicinal.service.errors import (
 )
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.measuring.matcher import Matcher
-from vicinal.service.search.pipeline import ActivePipelineFile, Pipeline, Rerank
+from vicinal.service.search.pipeline import Pipeline, PipelineStore, Rerank
 from vicinal.service.settings import Settings
 
 FOUR = Pipeline(rerank=Rerank(k=4))
@@ -60,19 +62,20 @@ def test_a_comparison_is_given_back_and_never_changed(
     settings: Settings, made: Comparison, bundles: ServedBundles
 ) -> None:
     gallery = Gallery.open(settings.galleries_path / "shoes")
-    store = ComparisonStore(gallery)
+    store = ComparisonStore(gallery.path)
     assert store.find("first") == made == compare(ComparisonPlan(gallery, bundles), "first")
     with pytest.raises(ComparisonRecordError, match="never changed"):
-        store.keep(made, indent=1)
+        store.keep(made)
 
 
 def test_a_damaged_comparison_is_an_error_and_passed_over_in_lists(
     gallery: Gallery, made: Comparison
 ) -> None:
-    store = ComparisonStore(gallery)
-    store.keep(made, indent=1)
+    store = ComparisonStore(gallery.path)
+    store.keep(made)
     store.keep(made.model_copy(update={"id": "second"}))
-    (store.path / "second.json").write_text("{}", encoding="utf-8")
+    damage_document(gallery.path, "comparison", documents.c.id == "second")
+    store = ComparisonStore(gallery.path)
     with pytest.raises(ComparisonRecordError, match="compare again"):
         store.find("second")
     assert [one.id for one in store.history(passes_over_damaged=True)] == ["first"]
@@ -85,11 +88,11 @@ def test_a_choice_does_not_hold_for_another_bundle(
     matcher = Matcher(gallery, embedder)
     assert (matcher.pipeline, matcher.active_pipeline.source) == (FOUR, "comparison")
     assert matcher.threshold().value == made.variants[1].calibration.threshold
-    file = ActivePipelineFile(gallery.calibrations_path)
-    file.put_in_force(file.chosen().model_copy(update={"bundle": "0" * 16}))
+    kept = PipelineStore(gallery.path)
+    kept.put_in_force(kept.chosen().model_copy(update={"bundle": "0" * 16}))
     assert (matcher.pipeline, matcher.active_pipeline.source) == (Pipeline(), "settings")
     assert "compare again" in matcher.active_pipeline.reason
-    file.path.write_text("{}", encoding="utf-8")
+    damage_document(gallery.path, "pipeline")
     with pytest.raises(CalibrationRecordError, match="damaged"):
         matcher.search(item_ids=["plain/view 0.png"])
 
@@ -97,4 +100,5 @@ def test_a_choice_does_not_hold_for_another_bundle(
 def test_a_comparison_of_a_former_release_with_pictures_is_read(made: Comparison) -> None:
     kept = made.model_dump(mode="json")
     kept["request"]["pictures"] = "yesterday"
+    kept["variants"][0]["calibration"]["scores_sha256"] = "0" * 64
     assert Comparison.model_validate(kept) == made

@@ -7,17 +7,20 @@ import shutil
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 
+from tests.damaged_rows import damage_document
 from tests.service.types import MakeSettings
 from vicinal.indexer.errors import BundleMismatchError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.index_job import index_items
 from vicinal.indexer.sources import read_source, source_name
+from vicinal.indexer.state import Rows, State
 from vicinal.indexer.storage.files import write_atomically
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
@@ -39,33 +42,46 @@ def galleries(data_dir: Path, make_settings: MakeSettings) -> OpenGalleries:
 
 
 @pytest.mark.parametrize("n_searches", [1, 3])
-def test_a_search_reads_no_small_file_that_was_not_replaced(
+def test_a_search_reads_no_small_file_and_no_row_that_was_not_changed(
     calibrated_base: Path,
     tmp_path: Path,
     make_settings: MakeSettings,
     monkeypatch: pytest.MonkeyPatch,
     n_searches: int,
 ) -> None:
-    """The pointer, the pipeline and the calibration in force are read again when they are other files."""
+    """The pointer is read again when it is another file; pipeline and calibration after a change of rows."""
     copy = Path(shutil.copytree(calibrated_base, tmp_path / "copy"))
     client = TestClient(create_app(make_settings(copy)))
     query = {"item_id": "plain/view 0.png"}
     gallery = copy / "galleries" / "shoes"
-    (record,) = [path.name for path in (gallery / "calibrations").glob("2*-*[0-9a-f].json")]
-    small = ("active.json", "calibrations/active.json", f"calibrations/{record}")
-    for name in small:
+    for name in ("active.json", "gallery.db"):
         # As if it had been written a while ago.
         os.utime(gallery / name, (1e9, 1e9))
     assert client.post("/v1/galleries/shoes/search", json=query).status_code == 200
     state_of(client.app).galleries.wait()  # type: ignore[arg-type]
-    read = read_files(monkeypatch)
+    read, asked = read_files(monkeypatch), transactions(monkeypatch)
     for _ in range(n_searches):
         client.post("/v1/galleries/shoes/search", json=query)
     assert not [path for path in read if gallery in path.parents]
-    for name in small:
-        write_atomically(gallery / name, (gallery / name).read_bytes())
+    assert asked == []
+    write_atomically(gallery / "active.json", (gallery / "active.json").read_bytes())
+    damage_document(gallery, "calibration", content="another")
+    asked.clear()
     client.post("/v1/galleries/shoes/search", json=query)
-    assert {path.relative_to(gallery).as_posix() for path in read if gallery in path.parents} == {*small}
+    assert [path for path in read if gallery in path.parents] == [gallery / "active.json"]
+    assert {*asked} == {gallery}
+
+
+def transactions(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Folders of the galleries whose rows are read from now on."""
+    asked, reading = [], State.reading
+
+    def counting(state: State) -> AbstractContextManager[Rows]:
+        asked.append(state.folder)
+        return reading(state)
+
+    monkeypatch.setattr(State, "reading", counting)
+    return asked
 
 
 def read_files(monkeypatch: pytest.MonkeyPatch) -> Counter[Path]:

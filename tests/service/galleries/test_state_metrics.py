@@ -10,8 +10,10 @@ import pytest
 from fastapi.testclient import TestClient
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.damaged_rows import damage, damage_document
 from tests.service.types import Calibrate, MakeSettings
 from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.state.schema import activations
 from vicinal.service.http.app import create_app
 from vicinal.service.http.state import state_of
 
@@ -58,12 +60,11 @@ def damage_pointer(gallery: Gallery) -> None:
 
 
 def damage_calibrations(gallery: Gallery) -> None:
-    (path,) = gallery.calibrations_path.glob("active*.json")
-    path.write_text("damaged", encoding="utf-8")
+    damage(gallery.path, activations, calibration="another")
 
 
 def damage_report(gallery: Gallery) -> None:
-    (gallery.path / "reports" / "1.json").write_text("damaged", encoding="utf-8")
+    damage_document(gallery.path, "report")
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ from urllib.parse import quote
 import pytest
 from fastapi.testclient import TestClient
 
+from tests.damaged_rows import damage_document
 from tests.service.types import MakeSettings
 from vicinal.models.bundle import ModelBundle
 from vicinal.service.galleries.open_galleries import OpenGalleries
@@ -97,8 +98,7 @@ def test_a_damaged_calibration_is_named_in_the_list_and_hides_no_gallery(
     calibrated_base: Path, tmp_path: Path, make_settings: MakeSettings
 ) -> None:
     copy = Path(shutil.copytree(calibrated_base, tmp_path / "copy"))
-    for record in copy.rglob("calibrations/2*.json"):
-        record.write_text("{}")
+    damage_document(copy / "galleries" / "shoes", "calibration")
     with TestClient(create_app(make_settings(copy))) as client:
         listed = client.get("/v1/galleries").json()["galleries"]
     assert ["missing or damaged" in one["calibration_problem"] for one in listed] == [True]

@@ -50,7 +50,7 @@ def keep_check(gallery: Gallery, record_id: str, verdict: str) -> None:
         verdict=verdict,
         more_labels=None,
     )
-    store = CalibrationStore(gallery.calibrations_path)
+    store = CalibrationStore(gallery.path)
     record = store.get(record_id)
     store.keep_check(
         PromiseCheck(
@@ -86,15 +86,15 @@ def stale(gallery: Gallery, calibrate: Calibrate) -> None:
 
 def broken_and_changed(gallery: Gallery, calibrate: Calibrate) -> None:
     stale(gallery, calibrate)
-    (record_id,) = CalibrationStore(gallery.calibrations_path).in_force()
+    (record_id,) = CalibrationStore(gallery.path).in_force()
     keep_check(gallery, record_id, "broken")
 
 
 def by_hand(gallery: Gallery, calibrate: Calibrate) -> None:
-    store = CalibrationStore(gallery.calibrations_path)
+    store = CalibrationStore(gallery.path)
     measured = store.get(calibrate(gallery))
     changed = {"id": "hand", "source": "by_hand", "target": None, "rates": None, "evidence": None}
-    store.add(measured.model_copy(update={**changed, "scores_sha256": None}))
+    store.add(measured.model_copy(update=changed))
 
 
 def without(gallery: Gallery, calibrate: Calibrate) -> None:

@@ -54,9 +54,9 @@ def work(settings: Settings, store: JobStore, embedder: object) -> Callable:
 def test_a_record_that_was_kept_before_the_worker_died_is_not_made_again(
     job: Job, gallery: Gallery, calibrate: Calibrate, work: Callable[[Job], Job]
 ) -> None:
-    calibrations = CalibrationStore(gallery.calibrations_path)
+    calibrations = CalibrationStore(gallery.path)
     made = calibrations.get(calibrate(gallery))
-    kept = made.model_copy(update={"id": job.id, "threshold": 0.123, "scores_sha256": None})
+    kept = made.model_copy(update={"id": job.id, "threshold": 0.123})
     calibrations.add(kept, activate=False)
     ended = work(job)
     assert (ended.state, ended.result["threshold"]) == ("succeeded", 0.123)

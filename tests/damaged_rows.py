@@ -1,0 +1,22 @@
+"""Damage of rows: columns change, and their seals do not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import ColumnElement, Table
+
+from vicinal.indexer.state import state_of
+from vicinal.indexer.state.schema import documents
+
+
+def damage(gallery: Path, table: Table, *where: ColumnElement[bool], **values: Any) -> None:
+    """Change columns of some rows of a gallery, as a failing disk would."""
+    with state_of(gallery).changing() as rows:
+        assert rows.connection.execute(table.update().where(*where).values(values)).rowcount
+
+
+def damage_document(gallery: Path, kind: str, *where: ColumnElement[bool], content: str = "{}") -> None:
+    """Change what documents of a kind say."""
+    damage(gallery, documents, documents.c.kind == kind, *where, content=content)
