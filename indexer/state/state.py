@@ -200,20 +200,6 @@ class State:
         if self.shared is None and self.path.exists():
             _file_database(self.path, self.tables).scrub()
 
-    @contextmanager
-    def noting(self) -> Iterator[Rows]:
-        """Rows that nobody keeps in memory, such as counts, to be changed: with a shared database no other
-        writer waits for it, and no stamp changes.
-        """
-        shared = self.shared
-        known = None if shared is None or self._is_server else shared.known(self.folder.name)
-        if shared is None or known is None:
-            with self.changing() as rows:
-                yield rows
-            return
-        with shared.database.changing() as connection:
-            yield Rows(connection, known[0], shared.database.place)
-
     def damaged(self) -> list[DamagedRowError]:
         """The rows of all tables that are not what was written."""
         found: list[DamagedRowError] = []
