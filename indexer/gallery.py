@@ -133,6 +133,7 @@ class Gallery:
     ) -> Self:
         """Open a gallery that was indexed; see the class for the arguments."""
         gallery = cls(path, refinement=refinement, engine=engine)
+        gallery.lay()
         # What it says may be damaged; whoever puts a version in force again opens the gallery, too.
         if not gallery.pointer.exists:
             raise GalleryNotFoundError(
@@ -140,6 +141,18 @@ class Gallery:
                 advise("make one with {index()}", gallery=gallery.name),
             )
         return gallery
+
+    def lay(self) -> None:
+        """Bring it here from the home of the replicas, where there is one, when it is first asked for."""
+        mirror = Mirror.keeping(self.path / "active.json")
+        if mirror is not None and mirror.ledger.laid(self.name) is None:
+            mirror.lay(self.name)
+
+    def is_awaited(self, activation: Activation) -> bool:
+        """Tell whether a replica does not have all yet that is to be searched."""
+        if self.snapshot_path(activation.version).is_dir() and self.table.has(activation.revision):
+            return False
+        return Mirror.keeping(self.path / "active.json") is not None
 
     @property
     def aliases(self) -> list[str]:
@@ -476,12 +489,14 @@ def _write_manifest(folder: Path, manifest: BundleManifest) -> None:
 
 def list_galleries(root: Path) -> list[Gallery]:
     """Galleries below a data folder that were indexed, by name."""
-    others = aliases(root)
+    others, mirror = aliases(root), Mirror.of(root)
     folders = sorted(
         folder
-        for folder in root.glob("*")
+        for folder in {*root.glob("*"), *(root / name for name in (mirror.names() if mirror else ()))}
         if GALLERY_NAME.fullmatch(folder.name) and folder.name not in others
     )
+    for folder in folders if mirror else ():
+        Gallery(folder).lay()
     return [gallery for gallery in map(Gallery, folders) if gallery.pointer.exists]
 
 

@@ -16,12 +16,14 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 from sqlalchemy.pool import NullPool, StaticPool
 
-from vicinal.indexer.errors import DamagedGalleryError, GalleryError, StorageError
+from vicinal.indexer.errors import DamagedGalleryError, GalleryError, HomeError, StorageError
 from vicinal.indexer.state import schema
 
 # Whoever writes holds a database for milliseconds; waiting longer means that a process hangs.
 _BUSY_SECONDS = 10
 _CONNECT_SECONDS = 3
+# Of a network that loses all packets: 10 seconds.
+_CUT_OFF = {"tcp_user_timeout": 10_000, "keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 2}
 # Migrations, oldest first, each with the metadata of what a database holds; the first makes all tables. The
 # number of those that were made stands in it. One that is here is never changed, but followed by another.
 Migration = Callable[[Connection, MetaData], None]
@@ -35,7 +37,7 @@ def _make_tables(connection: Connection, metadata: MetaData) -> None:
 MIGRATIONS: tuple[Migration, ...] = (_make_tables,)
 
 
-class DatabaseAwayError(StorageError):
+class DatabaseAwayError(HomeError):
     """The database that several machines share does not answer."""
 
 
@@ -99,6 +101,27 @@ class Database:
                 yield connection
                 connection.commit()
 
+    @contextmanager
+    def listening(self, channel: str) -> Iterator[Callable[[float], None]]:
+        """A wait for what a transaction of PostgreSQL tells on a channel, or for some seconds.
+
+        Raises:
+            DatabaseAwayError: PostgreSQL does not answer.
+        """
+        with self._told(), self._engine.execution_options(isolation_level="AUTOCOMMIT").connect() as link:
+            link.execute(text(f"listen {channel}"))
+            driver: Any = link.connection.driver_connection
+
+            def wait(seconds: float) -> None:
+                try:
+                    for _ in driver.notifies(timeout=seconds, stop_after=1):
+                        pass
+                except link.dialect.loaded_dbapi.Error as error:
+                    raise self._in_words(error) from error
+
+            yield wait
+            link.execute(text(f"unlisten {channel}"))
+
     def prepare(self) -> None:
         """Make missing tables, and bring older ones to the present form; once a process and file."""
         with self._preparing:
@@ -143,7 +166,7 @@ class Database:
                 self.address,
                 pool_pre_ping=True,
                 pool_recycle=3600,
-                connect_args={"connect_timeout": _CONNECT_SECONDS, "options": options},
+                connect_args={"connect_timeout": _CONNECT_SECONDS, "options": options, **_CUT_OFF},
             )
         return create_engine("sqlite://", creator=self._opened, poolclass=NullPool)
 
@@ -209,6 +232,7 @@ def make_file(path: Path, tables: MetaData) -> None:
 
 def in_memory(tables: MetaData) -> Engine:
     """Empty tables, for who reads where nothing was ever kept."""
+    # It may be let go of by another thread than the one that reads it.
     engine = create_engine("sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False})
     with engine.begin() as connection:
         _migrate(connection, (tables,), "memory")

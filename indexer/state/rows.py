@@ -46,8 +46,10 @@ class DamagedRowError(GalleryError):
 class Rows:
     """Rows in one transaction; conditions are SQLAlchemy's, on the columns of `schema`."""
 
-    def __init__(self, connection: Connection, gallery_key: int, place: str) -> None:
+    def __init__(self, connection: Connection, gallery_key: int, place: str, changed: int = 0) -> None:
         self.connection = connection
+        # Number of this change, of a gallery in a shared database.
+        self.changed = changed
         self._key = gallery_key
         self._place = place
         self._insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert

@@ -15,6 +15,7 @@ from sqlalchemy import (
     BigInteger,
     Column,
     Float,
+    ForeignKey,
     Index,
     Integer,
     LargeBinary,
@@ -212,3 +213,28 @@ job_lists = _table(
 keys = _table(SERVER, "keys", _key("id"), Column("content", Text, nullable=False))
 # keys: on or off, once there was one.
 facts = _table(SERVER, "facts", _key("name"), Column("value", Text, nullable=False))
+
+# --- home of replicas: used in a shared database alone -----------------------------------------------------
+# Files of a gallery in the home: path below the gallery's folder, name of the object with its content, and
+# the number of the change with which it came. They belong to a place, so that copied rows leave them out.
+files = _table(
+    SERVER,
+    "files",
+    Column("gallery_key", Integer, ForeignKey("galleries.key", ondelete="CASCADE"), primary_key=True),
+    _key("path"),
+    Column("object", Text, nullable=False),
+    Column("bytes", _Number, nullable=False),
+    Column("changed", _Number, nullable=False),
+)
+Index("files_object", files.c.object)
+# Who may change what: each holder of a scope has a token higher than the one before. until: by the clock of
+# the database; 0 where it was given back.
+leases = _table(
+    SERVER,
+    "leases",
+    _key("scope"),
+    Column("token", _Number, nullable=False),
+    Column("holder", Text, nullable=False),
+    Column("replica", Text, nullable=False),
+    _loose("until", Float),
+)

@@ -20,6 +20,7 @@ from typing import Generic, TypeVar
 
 from sqlalchemy import Connection, Engine, MetaData, Table, func, insert, select, text, update
 
+from vicinal.indexer.errors import GalleryExistsError, OvertakenError
 from vicinal.indexer.state import schema
 from vicinal.indexer.state.bringing import bring_in, has_any
 from vicinal.indexer.state.database import Database, in_memory, make_file
@@ -33,10 +34,22 @@ _PATIENCE = 30.0
 # A file that was written so recently could be written again without another time of change; the longer one
 # where a file system keeps times in whole hundredths of a second, or seconds.
 _SETTLED, _COARSELY_SETTLED, _COARSE = 5 * 10**7, 2 * 10**9, 10**7
+# How many changes others may begin and end before one that began earlier does.
+_LOOKED_BACK = 1000
 
 Parsed = TypeVar("Parsed")
 # Shared databases by data folder.
 _SHARED: dict[Path, SharedState] = {}
+
+
+class _Empty(threading.local):
+    """Databases in memory, for who reads where nothing was ever kept."""
+
+    def __init__(self) -> None:
+        self.engines: dict[MetaData, Engine] = {}
+
+
+_EMPTY = _Empty()
 
 
 class SharedState:
@@ -54,17 +67,27 @@ class SharedState:
         """Look what changed since the last look; names of these galleries, and of those that went or came, ''
         for the server.
         """
-        with self.database.reading() as connection:
-            table = schema.galleries
-            found = {
-                name: (key, changed)
-                for name, key, changed in connection.execute(
-                    select(table.c.name, table.c.key, table.c.changed)
-                )
-            }
+        table = schema.galleries
+        asked = select(table.c.name, table.c.key, table.c.changed)
         with self._lock:
-            before, self._known = self._known, found
+            before = dict(self._known)
+        newest = max((changed for _, changed in before.values()), default=0)
+        with self.database.reading() as connection:
+            # Numbers are given before a change is over: one that ends later may have a lower one.
+            recent = connection.execute(asked.where(table.c.changed > newest - _LOOKED_BACK))
+            found = before | {name: (key, changed) for name, key, changed in recent}
+            if connection.scalar(select(func.count()).select_from(table)) != len(found):
+                found = {name: (key, changed) for name, key, changed in connection.execute(asked)}
+        with self._lock:
+            # What this process changed meanwhile is newer.
+            newer = {name: one for name, one in self._known.items() if one != before.get(name)}
+            self._known = found | {n: one for n, one in newer.items() if one[1] > found.get(n, (0, 0))[1]}
         return {name for name in before.keys() | found.keys() if before.get(name) != found.get(name)}
+
+    def galleries(self) -> dict[str, tuple[int, int]]:
+        """Key and last change of each gallery, as the last look found them."""
+        with self._lock:
+            return dict(self._known)
 
     def known(self, name: str) -> tuple[int, int] | None:
         """Key of a gallery, and the number of its last change; None for one that is not there."""
@@ -167,8 +190,10 @@ class State:
             yield Rows(connection, 0, database.place)
 
     @contextmanager
-    def changing(self) -> Iterator[Rows]:
-        """Rows to be changed in one step; one at a time for a gallery. For errors see `Database.changing`."""
+    def changing(self, *, is_new: bool = True) -> Iterator[Rows]:
+        """Rows to be changed in one step; one at a time for a gallery. For errors see `Database.changing`;
+        OvertakenError where a shared database does not have the gallery, and it may not be new.
+        """
         shared = self.shared
         if shared is None:
             self._make()
@@ -177,8 +202,8 @@ class State:
                 yield Rows(connection, 0, database.place)
         else:
             with shared.database.changing() as connection:
-                key, changed = self._begin_change(connection)
-                yield Rows(connection, key, shared.database.place)
+                key, changed = self._begin_change(connection, is_new=is_new)
+                yield Rows(connection, key, shared.database.place, changed)
             shared.note(self._name, key, changed)
 
     @contextmanager
@@ -209,18 +234,34 @@ class State:
                     pass
         return found
 
-    def remove(self) -> None:
-        """Forget a gallery in the shared database; a file of its own goes with its folder."""
+    def remove(self, require: Callable[[Rows], None] = lambda _: None) -> None:
+        """Forget a gallery in the shared database, unless `require` refuses it there; a file of its own goes
+        with its folder.
+        """
         shared = self.shared
         if shared is None:
             return
-        with shared.database.changing() as connection:
-            key, _ = self._begin_change(connection)
-            rows = Rows(connection, key, shared.database.place)
+        with self.changing(is_new=False) as rows:
+            require(rows)
             for table in schema.GALLERY.sorted_tables:
                 rows.remove(table)
-            rows.remove(schema.galleries, schema.galleries.c.key == key)
+            rows.remove(schema.galleries, schema.galleries.c.name == self.folder.name)
         shared.forget(self.folder.name)
+
+    def rename(self, name: str, require: Callable[[Rows], None] = lambda _: None) -> None:
+        """Give a gallery of the shared database another name, unless `require` refuses it there; a file of
+        its own goes with its folder. GalleryExistsError where the name is taken.
+        """
+        shared, table = self.shared, schema.galleries
+        if shared is None:
+            return
+        with self.changing(is_new=False) as rows:
+            require(rows)
+            if rows.has(table, table.c.name == name):
+                raise GalleryExistsError(name)
+            rows.change(table, table.c.name == self.folder.name, name=name)
+        shared.forget(self.folder.name)
+        shared.follow()
 
     @property
     def _is_server(self) -> bool:
@@ -235,12 +276,14 @@ class State:
         asked = select(schema.galleries.c.key).where(schema.galleries.c.name == self._name)
         return connection.scalar(asked)
 
-    def _begin_change(self, connection: Connection) -> tuple[int, int]:
+    def _begin_change(self, connection: Connection, *, is_new: bool) -> tuple[int, int]:
         """Have this gallery alone until the transaction ends; its key, and the number of this change."""
         table, name = schema.galleries, self._name
         number = func.nextval("vicinal_change")
         mine = update(table).where(table.c.name == name).values(changed=number)
         found = connection.execute(mine.returning(table.c.key, table.c.changed)).first()
+        if found is None and not is_new:
+            raise OvertakenError(f"gallery '{name}' has another name by now, or is gone")
         if found is None:
             # Two that begin a gallery at once: one waits for the other.
             connection.execute(text("select pg_advisory_xact_lock(hashtext(:name))"), {"name": name})
@@ -307,10 +350,17 @@ def copy_rows(source: State, target: State, *, leave_out: Collection[Table] = ()
     one remembers. A damaged row is an error: what is copied is whole.
     """
     with source.reading() as read, target.changing() as written:
-        for table in source.tables.sorted_tables:
-            written.remove(table)
-            for part in read.parts(table) if table not in leave_out else ():
-                written.add(table, *(one._asdict() for one in part))
+        copy_all(read, written, source.tables, leave_out=leave_out)
+
+
+def copy_all(
+    read: Rows, written: Rows, tables: MetaData = schema.GALLERY, *, leave_out: Collection[Table] = ()
+) -> None:
+    """Put all that is remembered but for some tables in place of what is remembered elsewhere."""
+    for table in tables.sorted_tables:
+        written.remove(table)
+        for part in read.parts(table) if table not in leave_out else ():
+            written.add(table, *(one._asdict() for one in part))
 
 
 @lru_cache(maxsize=4096)
@@ -318,9 +368,11 @@ def _file_database(path: Path, tables: MetaData) -> Database:
     return Database(path, tables)
 
 
-@lru_cache
 def _nothing(tables: MetaData) -> Engine:
-    return in_memory(tables)
+    """Empty tables of this thread: a connection is one transaction at a time."""
+    if tables not in _EMPTY.engines:
+        _EMPTY.engines[tables] = in_memory(tables)
+    return _EMPTY.engines[tables]
 
 
 def _look(path: Path, *, least: int = 0) -> tuple[int, ...]:

@@ -26,7 +26,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from itertools import zip_longest
 from pathlib import Path
@@ -76,11 +76,8 @@ def size_of(paths: Iterable[Path]) -> int:
 
 @contextmanager
 def file_lock(path: Path, busy: str, *, patience: float = 0.0) -> Iterator[None]:
-    """Hold a lock file, which ends with the process; threads exclude each other as processes do. What is
-    written in a mirror meanwhile is refused where another replica has written the same since.
-    """
-    mirror = Mirror.keeping(path.with_suffix(""))
-    with hold_file(path, busy, patience=patience), mirror.noticing() if mirror else nullcontext():
+    """Hold a lock file, which ends with the process; threads exclude each other as processes do."""
+    with hold_file(path, busy, patience=patience):
         yield
 
 

@@ -98,7 +98,9 @@ class ServedBundles:
     def gallery(self, name: str, *, is_new: bool = False) -> Gallery:
         """A gallery by name, or by its alias, which need not have been indexed where it is new."""
         kind = Gallery if is_new else Gallery.open
-        return kind(self.settings.gallery_path(name), engine=self.engine)
+        gallery = kind(self.settings.gallery_path(name), engine=self.engine)
+        gallery.lay()
+        return gallery
 
     @property
     def own(self) -> ServedBundle:

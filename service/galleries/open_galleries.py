@@ -406,8 +406,9 @@ class OpenGalleries:
         self.maintenance.wait()
 
     def states(self) -> list[GalleryState]:
-        """Every gallery with what keeps it from being searched."""
-        return [self._state(name) for name in self.names()]
+        """Every gallery with what keeps it from being searched; of a replica those that were asked for."""
+        settings, names = self.bundles.settings, self.names()
+        return [self._state(name) for name in names if name in self._readers or not settings.has_home]
 
     def _engine_problem(self, snapshot: Snapshot) -> str | None:
         """Reason why no engine finds a version's candidates; None where one does, or none is to."""

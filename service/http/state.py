@@ -104,7 +104,6 @@ class State:
                 running.callback(calls.stop)
             running.enter_context(self.promises)
             if self.mirror is not None:
-                # It ends after the counts, and brings the last ones to the home.
                 running.enter_context(HomeFollower(self.mirror, self.galleries.refresh))
             running.enter_context(self.galleries.drift)
             running.enter_context(GalleryLooks(self.galleries, settings.poll_seconds))

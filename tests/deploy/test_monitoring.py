@@ -11,6 +11,7 @@ from typing import Any, get_args
 import httpx
 import pytest
 import yaml
+from pydantic import SecretStr
 
 from tests.programs import program
 from vicinal.models.bundle import ModelBundle
@@ -82,6 +83,7 @@ def metrics(tmp_path: Path, tiny_bundle: ModelBundle, postgres_url: str) -> str:
     settings = Settings(
         data_dir=tmp_path / "data",
         home=str(tmp_path / "home"),
+        database=SecretStr(postgres_url),
         bundle=tiny_bundle.path,
         device="cpu",
         threads=1,

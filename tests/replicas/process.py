@@ -2,8 +2,9 @@
 
     process.py NAMESPACE|- FILE WORD…
 
-FILE gets the number of the process. SIGUSR1 arms a fuse: so many steps on the disk and in the home later as
-FILE.fuse says, the process gets a signal, SIGKILL or SIGSTOP, which moments drawn by a clock hardly ever hit.
+FILE gets the number of the process. SIGUSR1 arms a fuse: so many steps on the disk, in the home and in the
+database later as FILE.fuse says, the process gets a signal, SIGKILL or SIGSTOP, which moments drawn by a
+clock hardly ever hit.
 With the variable TEST_IS_PATIENT it waits longer for engines.
 """
 
@@ -17,6 +18,7 @@ from pathlib import Path
 from tests.crash.children import Fuse
 from tests.patience import be_patient_with_engines
 from tests.replicas.hosts import enter_namespace
+from vicinal.indexer.state import Database
 from vicinal.indexer.storage.home.stores import BucketStore
 from vicinal.service.cli.main import main
 
@@ -29,7 +31,7 @@ def _run(namespace: str, file: Path, words: list[str]) -> None:
     if os.environ.get("TEST_IS_PATIENT"):
         be_patient_with_engines()
     fuse = Fuse(_NEVER)
-    fuse.install((BucketStore, ("fetch", "put", "put_if_absent")), (os, ("link",)))
+    fuse.install((BucketStore, ("fetch", "put")), (Database, ("changing",)), (os, ("link",)))
 
     def arm(*_: object) -> None:
         n_steps, number = file.with_suffix(".fuse").read_text().split()

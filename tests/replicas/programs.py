@@ -8,10 +8,9 @@ import secrets
 import signal
 import subprocess
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -44,13 +43,7 @@ class Store:
         from werkzeug.serving import make_server
 
         logging.getLogger("werkzeug").setLevel(logging.ERROR)
-        one_at_a_time, inner = threading.Lock(), DomainDispatcherApplication(create_backend_app)
-
-        def application(environ: Any, start: Any) -> Iterable[bytes]:
-            # It looks whether there is an object, and then puts it: not one step, as a store's is.
-            with one_at_a_time:
-                return list(inner(environ, start))
-
+        application = DomainDispatcherApplication(create_backend_app)
         self._server = make_server(
             address, free_port(), application, True, request_handler=MotoRequestHandler
         )

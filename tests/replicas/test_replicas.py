@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from tests.postgres_server import PostgresServer
 from tests.replicas.conftest import MakeReplicas
 from tests.replicas.driver import (
     DIM,
@@ -22,7 +23,7 @@ from tests.replicas.driver import (
     SPACE,
     ReplicaDriver,
     add,
-    check_log,
+    check_home,
     items_of,
     make_gallery,
     nearest,
@@ -133,17 +134,19 @@ def test_nothing_is_lost_whatever_breaks(
     network: Network,
     store: Store,
     redis_server: RedisServer,
+    database: PostgresServer,
     monkeypatch: pytest.MonkeyPatch,
     first: int,
 ) -> None:
     for name, value in store.variables.items():
         monkeypatch.setenv(name, value)
     home = store.new_home()
-    driver = ReplicaDriver(started(make_replicas(2, home)), network, redis_server, seed=first, n_steps=3)
+    replicas = started(make_replicas(2, home))
+    driver = ReplicaDriver(replicas, network, redis_server, database, seed=first, n_steps=3)
     for fault in FAULTS[first::3]:
         driver.run(1, (fault,))
     assert driver.report.acknowledged["add"] > 0
-    assert check_log(home) > 0
+    assert check_home(home, replicas[0].variables["VICINAL_DATABASE"]) > 0
 
 
 def test_one_that_was_stopped_in_the_middle_of_a_commit_does_not_write_when_it_wakes(

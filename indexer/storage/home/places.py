@@ -9,14 +9,18 @@ from __future__ import annotations
 import re
 
 GALLERIES = "galleries"
-OWN = "calibrations/drift"
+# Stands for the files of the whole home where galleries are named: no gallery has such a name.
+WHOLE = ".home"
+# What an alias stands for is written in place of an object.
+LINK = "link:"
+_DIGITS = 64
 TABLE, SEALS = "items.lance", "items.seals"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 TOPS = {"keys", "senders", "bundles"}
 _ALONE = {"audit/keys-are-on"}
 _OWN_NAMES = {"checked.json", "damaged.json", "different.changes", "lock", "latest_version_hint.json"}
 _OWN_ENDS = (".lock", ".partial", ".deleted")
-_DATABASE = "searches.sqlite"
+_DATABASES = ("searches.sqlite", "gallery.db")
 _PENDING_TAG = "_refs/tags/pending.json"
 _LAST = ("active.copy.json", "active.json")
 _POINTERS = {*_LAST, "activations.json", "pipeline.json", "current.json", "bundle.json"}
@@ -33,26 +37,41 @@ def is_kept(place: str) -> bool:
         return False
     if parts[0] != GALLERIES:
         return (parts[0] in TOPS and len(parts) > 1) or place in _ALONE
-    is_staged = len(parts) > 3 and parts[2] == "staging"
+    is_staged = len(parts) > 3 and (parts[2] == "staging" or parts[2:4] == ["calibrations", "drift"])
     is_named = len(parts) > 1 and _NAME.fullmatch(parts[1]) is not None
-    return is_named and not is_staged and not name.startswith(_DATABASE) and not place.endswith(_PENDING_TAG)
+    return is_named and not is_staged and not name.startswith(_DATABASES) and not place.endswith(_PENDING_TAG)
 
 
 def gallery_of(place: str) -> str:
-    """Name of the gallery that a file belongs to; '' for one of the whole home."""
+    """Name of the gallery that a file belongs to; `WHOLE` for one of the whole home."""
     parts = place.split("/")
-    return parts[1] if parts[0] == GALLERIES and len(parts) > 2 else ""
+    return parts[1] if parts[0] == GALLERIES and len(parts) > 2 else WHOLE
+
+
+def folder_of(gallery: str) -> str:
+    """Path of a gallery's folder."""
+    return f"{GALLERIES}/{gallery}"
+
+
+def below(gallery: str, place: str) -> str:
+    """Path of a file below its gallery's folder; `place_in` is the way back."""
+    return place if gallery == WHOLE else place.removeprefix(f"{GALLERIES}/{gallery}/")
+
+
+def place_in(gallery: str, path: str) -> str:
+    """Path of a file of a gallery below the data folder."""
+    return path if gallery == WHOLE else f"{GALLERIES}/{gallery}/{path}"
+
+
+def sha256_of(name: str) -> str:
+    """SHA-256 of the content of the object of this name."""
+    return name[:_DIGITS]
 
 
 def is_table(place: str) -> bool:
     """Tell whether a file belongs to a gallery's table, which changes under its lease alone."""
     parts = place.split("/")
     return parts[0] == GALLERIES and len(parts) > 2 and parts[2] in (TABLE, SEALS)
-
-
-def is_own(place: str) -> bool:
-    """Tell whether one replica alone writes a file, often: it may be brought up later."""
-    return f"/{OWN}/" in place
 
 
 def is_secret(place: str) -> bool:

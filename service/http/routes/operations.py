@@ -187,6 +187,9 @@ def _readiness(state: State, key: str, *, needs_all: bool) -> ReadinessBody:
     n, reasons = len(states), [one.problem for one in states if one.problem and not one.lacks_engine]
     waiting = [f"gallery '{one.name}': {one.problem}" for one in states if one.lacks_engine]
     is_ready = not reasons or (not needs_all and len(reasons) < n)
+    if home is not None and home.seconds_behind is None:
+        # It has never heard of what it is to serve.
+        reasons, is_ready = [*reasons, home.problem or ""], False
     if not sees_names:
         states, reasons = [], reasons and [f"{len(reasons)} of {n} galleries cannot be searched"]
         waiting = waiting and [f"{len(waiting)} of {n} galleries wait for their engine"]
