@@ -87,7 +87,6 @@ def metrics(tmp_path: Path, tiny_bundle: ModelBundle, postgres_url: str) -> str:
         bundle=tiny_bundle.path,
         device="cpu",
         threads=1,
-        database=postgres_url,
         redis_url="redis://127.0.0.1:1/0",
     )
     with serving(settings) as url:
