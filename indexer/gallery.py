@@ -8,13 +8,8 @@
   space/                  of ready embeddings: the bundle without a backbone that names them
   refiners/<fingerprint>/ refiners that versions name, of ready embeddings and the gallery's own, each with
                           the manifest of its space or bundle; never changed
-  engines.json            whose the tables of its versions are in the engine, see `engines.tables`
-  identity.json           stays when the gallery is renamed or copied; its calibrations name it
-  removed/                which items a person removed
-  set-aside/              items that a person set aside, see `jobs.set_aside`
-  active.json             which version and which live changes of it are searched
-  active.copy.json        the same, for who puts a version in force when that file is damaged
-  active.lock             held for the moment in which one of these two is written
+  gallery.db              all else that is remembered, such as what is searched, see `state`
+  active.lock             held for the moment in which the active pointer moves
   writer.lock             held while the table is written
   compaction.lock         held while a new version is made of the live changes
   check.lock              held by the process that compares the files of a version with their seals
@@ -63,7 +58,7 @@ from vicinal.indexer.storage.files import (
     write_atomically,
     write_sealed,
 )
-from vicinal.indexer.storage.gallery_names import GALLERY_NAME, aliases, require_name
+from vicinal.indexer.storage.gallery_names import aliases, names_in, require_name
 from vicinal.indexer.storage.home import Mirror
 from vicinal.indexer.storage.item_table import ItemTable, as_matrix
 from vicinal.indexer.storage.removals import Removals, Reserve
@@ -144,7 +139,7 @@ class Gallery:
 
     def lay(self) -> None:
         """Bring it here from the home of the replicas, where there is one, when it is first asked for."""
-        mirror = Mirror.keeping(self.path / "active.json")
+        mirror = Mirror.keeping(self.table.path)
         if mirror is not None and mirror.ledger.laid(self.name) is None:
             mirror.lay(self.name)
 
@@ -152,7 +147,7 @@ class Gallery:
         """Tell whether a replica does not have all yet that is to be searched."""
         if self.snapshot_path(activation.version).is_dir() and self.table.has(activation.revision):
             return False
-        return Mirror.keeping(self.path / "active.json") is not None
+        return Mirror.keeping(self.table.path) is not None
 
     @property
     def aliases(self) -> list[str]:
@@ -173,7 +168,7 @@ class Gallery:
     @property
     def removals(self) -> Removals:
         """Items that persons removed."""
-        return Removals(self.path / "removed")
+        return Removals(self.path)
 
     @property
     def space_path(self) -> Path:
@@ -324,7 +319,7 @@ class Gallery:
                 raise GalleryAliasedError(self.name, self.aliases)
             # Before its folder: whoever is cut off here finds a gallery that can be deleted once more.
             self.tables.drop_all()
-            mirror = Mirror.keeping(self.path / "active.json")
+            mirror = Mirror.keeping(self.table.path)
             if mirror is not None:
                 mirror.drop_gallery(self.name)
                 return
@@ -333,6 +328,7 @@ class Gallery:
             with storing(f"gallery '{self.name}'"):
                 self.path.rename(gone)
                 sync_path(gone.parent)
+            state_of(self.path).remove()
         shutil.rmtree(gone, ignore_errors=True)
         remove_half_made(gone.parent)
 
@@ -363,13 +359,13 @@ class Gallery:
 
     def _leased(self, scope: str, patience: float = 0.0) -> AbstractContextManager[None]:
         """Hold a lease against other replicas, where there are any."""
-        mirror = Mirror.keeping(self.path / "active.json")
+        mirror = Mirror.keeping(self.table.path)
         return nullcontext() if mirror is None else mirror.changing(scope, patience=patience)
 
     @contextmanager
     def still(self, *, patience: float = 0.0) -> Iterator[None]:
-        """Hold every lock, so that nothing of what is searched changes."""
-        with self.compacting(), self.writing(patience=patience), self.pointer.held():
+        """Hold off every writer, so that nothing of the files changes."""
+        with self.compacting(), self.writing(patience=patience):
             yield
 
     def start(
@@ -489,15 +485,10 @@ def _write_manifest(folder: Path, manifest: BundleManifest) -> None:
 
 def list_galleries(root: Path) -> list[Gallery]:
     """Galleries below a data folder that were indexed, by name."""
-    others, mirror = aliases(root), Mirror.of(root)
-    folders = sorted(
-        folder
-        for folder in {*root.glob("*"), *(root / name for name in (mirror.names() if mirror else ()))}
-        if GALLERY_NAME.fullmatch(folder.name) and folder.name not in others
-    )
-    for folder in folders if mirror else ():
-        Gallery(folder).lay()
-    return [gallery for gallery in map(Gallery, folders) if gallery.pointer.exists]
+    galleries, mirror = [Gallery(root / name) for name in names_in(root)], Mirror.of(root)
+    for gallery in galleries if mirror else ():
+        gallery.lay()
+    return [gallery for gallery in galleries if gallery.pointer.exists]
 
 
 def read_ahead(root: Path) -> None:

@@ -34,12 +34,8 @@ _REMEDIES = {
     "labelling": "begin anew by {label_anew()}",
     "report": "the gallery is searched as before",
     **dict.fromkeys(schema.GALLERY.tables, "it is left out"),
+    "removals": "bring it back from a backup",
     "activations": "put a calibration in force again by {activate()}",
-}
-# The same, by the name of a file.
-_REMEDIES_OF_FILES = {
-    "active.copy.json": "nothing is read of it; the next change writes it anew",
-    "identity.json": "bring it back from a backup, or remove it and calibrate again",
 }
 _BACKUP = "bring it back from a backup, or index the gallery again"
 
@@ -50,16 +46,18 @@ def remedy_of_row(gallery: Path, kind: str) -> Advice:
 
 
 def damaged_records(gallery: Gallery, names: Names = own_names) -> list[str]:
-    """Damaged rows and pointers of a gallery, each with what to do; the rest is for `check_version`."""
-    lines, own = [], {gallery.path / "active.json": gallery.pointer.remedy}
+    """Damaged rows and files of a gallery, each with what to do; the rest is for `check_version`."""
     passed_over = {gallery.path / "versions", *old_files(gallery.path, of_server=False)}
-    for path in broken_files(gallery.path):
-        if passed_over.isdisjoint(path.parents):
-            advice = advise(_REMEDIES_OF_FILES.get(path.name, _BACKUP), gallery=gallery.name)
-            lines.append(f"'{path}' is damaged: {own.get(path, advice).said(names)}")
+    lines = [
+        f"'{path}' is damaged: {_BACKUP}"
+        for path in broken_files(gallery.path)
+        if passed_over.isdisjoint((path, *path.parents))
+    ]
     for damage in state_of(gallery.path).damaged():
         is_document = damage.table in (documents.name, attachments.name)
         remedy = remedy_of_row(gallery.path, damage.row["kind"] if is_document else damage.table)
+        if damage.table == schema.moves.name:
+            remedy = gallery.pointer.remedy
         lines.append(f"{damage}: {remedy.said(names)}")
     return lines
 

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Table
 
 from vicinal.indexer.state import state_of
-from vicinal.indexer.state.schema import documents
+from vicinal.indexer.state.schema import documents, moves
 
 
 def damage(gallery: Path, table: Table, *where: ColumnElement[bool], **values: Any) -> None:
@@ -20,3 +20,10 @@ def damage(gallery: Path, table: Table, *where: ColumnElement[bool], **values: A
 def damage_document(gallery: Path, kind: str, *where: ColumnElement[bool], content: str = "{}") -> None:
     """Change what documents of a kind say."""
     damage(gallery, documents, documents.c.kind == kind, *where, content=content)
+
+
+def damage_pointer(gallery: Path, *, n_moves: int = 1) -> None:
+    """Change what the last moves of what is searched say."""
+    with state_of(gallery).reading() as rows:
+        newest = max(rows.values(moves.c.number))
+    damage(gallery, moves, moves.c.number > newest - n_moves, revision=moves.c.revision + 1)

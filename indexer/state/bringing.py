@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-from vicinal.indexer.state import old_records, old_searches
+from vicinal.indexer.state import old_pointer, old_records, old_searches
 from vicinal.indexer.state.old_jobs import bring_in_jobs
 from vicinal.indexer.state.old_keys import bring_in_keys
 from vicinal.indexer.state.rows import Rows
@@ -18,6 +18,7 @@ logger = logging.getLogger(__name__)
 # What brings in one kind of files, and the names of these in the folder of a gallery or of a server's data.
 Bringer = Callable[[Path, Rows], None]
 _OF_GALLERIES: tuple[tuple[Bringer, tuple[str, ...]], ...] = (
+    (old_pointer.bring_in, old_pointer.NAMES),
     (old_records.bring_in_records, old_records.FOLDERS),
     (old_searches.bring_searches, old_searches.NAMES),
 )

@@ -7,7 +7,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -143,7 +143,6 @@ class Database:
         if self.path is not None:
             with self._told(), self._engine.connect() as connection:
                 connection.exec_driver_sql("vacuum")
-                connection.exec_driver_sql("pragma wal_checkpoint(truncate)")
 
     def _file(self) -> tuple[int, ...]:
         if self.path is None:
@@ -182,6 +181,8 @@ class Database:
             isolation_level=None,
             check_same_thread=False,
         )
+        # A seal tells what is no text any more.
+        file.text_factory = partial(str, encoding="utf-8", errors="replace")
         file.execute("pragma synchronous = full")
         # What was removed is not to be found in the file either.
         file.execute("pragma secure_delete = on")
@@ -193,7 +194,7 @@ class Database:
             yield
         except DBAPIError as error:
             raise self._in_words(error.orig or error) from error
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             raise self._in_words(error) from error
 
     def _in_words(self, error: BaseException) -> GalleryError:
@@ -201,7 +202,9 @@ class Database:
         if self.path is None:
             return DatabaseAwayError(f"{self.place} does not answer: {said}")
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        # Words of SQLite may quote the damage.
+        is_garbled = isinstance(error, UnicodeDecodeError)
+        if is_garbled or code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
             return DamagedGalleryError(f"{self.place} is damaged: bring it back from a backup", self.path)
         return StorageError(f"{self.place} cannot be used: {said}")
 
@@ -222,11 +225,7 @@ def postgres(address: str) -> Database:
 def make_file(path: Path, tables: MetaData) -> None:
     """Make a file of SQLite with all its tables; nobody else may use it yet."""
     path.touch(mode=0o600)
-    file = sqlite3.connect(path)
-    try:
-        file.execute("pragma journal_mode = wal")
-    finally:
-        file.close()
+    # Without a write-ahead log, which nobody can read on a full disk: it needs a file beside it.
     Database(path, tables).prepare()
 
 

@@ -54,6 +54,11 @@ class Rows:
         self._place = place
         self._insert = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
 
+    @property
+    def place(self) -> str:
+        """Words for where they are."""
+        return self._place
+
     def all(
         self,
         table: Table,
@@ -115,18 +120,17 @@ class Rows:
 
     def put(self, table: Table, *rows: Mapping[str, Any], keep: bool = False) -> None:
         """Add rows in place of those with the same keys; with `keep` these stay."""
-        keys = [column.name for column in table.primary_key]
-        for one in rows:
-            adding = self._insert(table).values(self.sealed(table, one))
-            if keep:
-                adding = adding.on_conflict_do_nothing(index_elements=keys)
-            else:
-                others = {column.name: adding.excluded[column.name] for column in table.c}
-                adding = adding.on_conflict_do_update(
-                    index_elements=keys,
-                    set_={name: value for name, value in others.items() if name not in keys},
-                )
-            self.connection.execute(adding)
+        keys, adding = [column.name for column in table.primary_key], self._insert(table)
+        if keep:
+            adding = adding.on_conflict_do_nothing(index_elements=keys)
+        else:
+            others = {column.name: adding.excluded[column.name] for column in table.c}
+            adding = adding.on_conflict_do_update(
+                index_elements=keys,
+                set_={name: value for name, value in others.items() if name not in keys},
+            )
+        if rows:
+            self.connection.execute(adding, [self.sealed(table, one) for one in rows])
 
     def change(self, table: Table, *where: Where, **values: Any) -> int:
         """Change columns of the rows that fit; how many did. A damaged row is not changed, but an error."""

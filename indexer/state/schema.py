@@ -167,6 +167,45 @@ search_counts = _table(
     Column("content", Text, nullable=False),
 )
 
+# --- what is searched --------------------------------------------------------------------------------------
+# Moves of the active pointer, of which the newest holds. revisions, calibrated: JSON objects, by version.
+moves = _table(
+    GALLERY,
+    "moves",
+    _key("number", _Number),
+    Column("version", _Number, nullable=False),
+    Column("revision", _Number, nullable=False),
+    Column("next_number", _Number, nullable=False),
+    Column("token", Text, nullable=False),
+    Column("calibrated_as", _Number, nullable=False),
+    Column("last_version", _Number, nullable=False),
+    Column("revisions", Text, nullable=False),
+    Column("calibrated", Text, nullable=False),
+    Column("at", Float, nullable=False),
+)
+# Items that persons removed or set aside (kind), by id and the SHA-256 of the file. number: of the removal.
+# source: None for uploads. modified_at: microseconds. Of those that are set aside: by, why, the item that
+# stays instead, details (JSON); the whole row is an attachment.
+removals = _table(
+    GALLERY,
+    "removals",
+    _key("item"),
+    _key("content", LargeBinary),
+    Column("number", _Number, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("at", Float, nullable=False),
+    Column("source", Text),
+    Column("uri", Text),
+    Column("file_size", _Number),
+    Column("modified_at", _Number),
+    Column("follows_content", Integer, nullable=False),
+    Column("by", Text),
+    Column("why", Text),
+    Column("instead", Text),
+    Column("details", Text),
+)
+Index("removals_by_content", removals.c.gallery_key, removals.c.content)
+
 # --- server: galleries of a shared database ----------------------------------------------------------------
 # changed: number of the gallery's last change, which goes up over all galleries. The name '' is the server.
 changes = Sequence("vicinal_change", metadata=SERVER)
@@ -211,6 +250,8 @@ job_lists = _table(
 )
 # content: JSON with the hash of the key, and what it is for.
 keys = _table(SERVER, "keys", _key("id"), Column("content", Text, nullable=False))
+# Further names of galleries.
+aliases = _table(SERVER, "aliases", _key("name"), Column("gallery", Text, nullable=False))
 # keys: on or off, once there was one.
 facts = _table(SERVER, "facts", _key("name"), Column("value", Text, nullable=False))
 

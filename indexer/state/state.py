@@ -101,6 +101,12 @@ class SharedState:
             return None if found is None else (found.key, found.changed)
         return self._known.get(name)
 
+    def names(self) -> list[str]:
+        """Names of the galleries of which anything is remembered, sorted."""
+        if not self.is_followed:
+            self.follow()
+        return sorted(self.galleries().keys() - {""})
+
     def note(self, name: str, key: int, changed: int) -> None:
         """Know of a change of this process at once."""
         with self._lock:
@@ -154,17 +160,18 @@ class State:
         return shared.known(self._name) is not None
 
     def stamp(self) -> Hashable:
-        """A value that is another one after any change. It costs two looks at the file system, or with a
-        shared database that is followed nothing. None: it cannot be told yet.
+        """A value that is another one after any change. It costs a look at the file system, or with a shared
+        database that is followed nothing. None: it cannot be told yet.
         """
         shared = self.shared
         if shared is not None:
             return shared.known(self._name)
-        # An empty log is that of whoever reads just now.
-        looks = [_look(self.path), _look(self.path.with_name(f"{self.path.name}-wal"), least=1)]
-        newest = max(one[-1] for one in looks)
-        settled = _SETTLED if newest % _COARSE else _COARSELY_SETTLED
-        return tuple(looks) if time.time_ns() - newest > settled else None
+        look = _look(self.path)
+        if look is None:
+            # Older files may come.
+            return None
+        settled = _SETTLED if look[-1] % _COARSE else _COARSELY_SETTLED
+        return look if time.time_ns() - look[-1] > settled else None
 
     @contextmanager
     def reading(self) -> Iterator[Rows]:
@@ -375,12 +382,9 @@ def _nothing(tables: MetaData) -> Engine:
     return _EMPTY.engines[tables]
 
 
-def _look(path: Path, *, least: int = 0) -> tuple[int, ...]:
-    """Look of a file; that of none for one of fewer bytes."""
+def _look(path: Path) -> tuple[int, ...] | None:
     try:
         found = path.stat()
     except OSError:
-        return (0,)
-    if found.st_size < least:
-        return (0,)
+        return None
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns

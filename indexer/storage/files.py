@@ -25,7 +25,7 @@ import json
 import logging
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from itertools import zip_longest
@@ -34,6 +34,8 @@ from typing import Generic, Self, TypeVar
 
 from vicinal.calibration.frozen import Frozen
 from vicinal.indexer.errors import DamagedGalleryError, GalleryError, HomeError, StorageError
+from vicinal.indexer.state import Rows, state_of
+from vicinal.indexer.state.schema import documents
 from vicinal.indexer.storage.disk import hold_file, paths_below, replace_file
 from vicinal.indexer.storage.disk import make_folder as make_folder
 from vicinal.indexer.storage.disk import making_in as making_in
@@ -45,9 +47,6 @@ from vicinal.indexer.storage.home.mirror import Mirror
 from vicinal.models.configs.sealed_json import BrokenSealError, sealed, unsealed
 
 logger = logging.getLogger(__name__)
-# A lock that is held while a file is written, for milliseconds.
-_PATIENCE = 30.0
-_REMEDY = "bring it back from a backup, or remove it and calibrate again"
 # Of a job that is not over, or of Lance, which seals its own.
 _PASSED_OVER = {"staging", "uploads", "data", "_versions", "_transactions", "_deletions", "_indices"}
 # A file that was written so recently could be written again without another time of change.
@@ -109,16 +108,14 @@ def write_atomically(path: Path, content: str | bytes, *, durable: bool = True) 
         mirror.put(path, content.encode() if isinstance(content, str) else content)
 
 
-def write_together(files: Mapping[Path, bytes], gone: Iterable[Path] = ()) -> None:
-    """Replace small files, in order; the first survives a crash of the machine. In a mirror the home has them
-    first, in one step with all that was changed in the table, and loses folders that the caller then removes.
+@contextmanager
+def publishing(folder: Path, gone: Iterable[Path] = ()) -> Iterator[Rows]:
+    """Rows of a gallery for a change of what is searched. In a mirror the home has all that was changed in
+    the table first, and loses folders that the caller then removes in the same transaction.
     """
-    mirror = Mirror.keeping(next(iter(files)))
-    if mirror is not None:
-        mirror.publish(files, gone)
-        return
-    for number, (path, content) in enumerate(files.items()):
-        replace_file(path, content, durable=number == 0)
+    mirror = Mirror.keeping(folder / "items.lance")
+    with state_of(folder).changing() if mirror is None else mirror.publishing(folder, gone) as rows:
+        yield rows
 
 
 def remove_file(path: Path) -> None:
@@ -245,13 +242,26 @@ def broken_files(folder: Path) -> Iterator[Path]:
 
 def identity_of(folder: Path) -> str:
     """Identity of the gallery in a folder, given when first asked for; renamed and copied ones keep it."""
-    path = folder / "identity.json"
-    if not path.is_file():
-        busy = f"'{path}' is being written by a process that hangs"
-        with file_lock(folder / "active.lock", busy, patience=_PATIENCE):
-            if not path.is_file():
-                write_sealed(path, json.dumps({"identity": secrets.token_hex(8)}))
-    return str(json.loads(read_sealed_or_refuse(path, _REMEDY))["identity"])
+    return known_word(folder, "identity") or given_word(folder, "identity")
+
+
+def known_word(folder: Path, kind: str) -> str | None:
+    """A word that a gallery was given; None before that."""
+    with state_of(folder).reading() as rows:
+        return _word_in(rows, kind)
+
+
+def given_word(folder: Path, kind: str) -> str:
+    """A word of a gallery's own, drawn unless it has one."""
+    with state_of(folder).changing() as rows:
+        drawn = {"kind": kind, "id": "", "at": time.time(), "content": json.dumps(secrets.token_hex(8))}
+        rows.put(documents, drawn, keep=True)
+        return str(_word_in(rows, kind))
+
+
+def _word_in(rows: Rows, kind: str) -> str | None:
+    found = rows.first(documents, documents.c.kind == kind, documents.c.id == "")
+    return None if found is None else str(json.loads(found.content))
 
 
 def digest_of(content: bytes) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from vicinal.indexer.engines.tables import OWNER_FILE
+from vicinal.indexer.engines.tables import forget_owner
 from vicinal.indexer.errors import GalleryExistsError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.staging import Staging
@@ -17,10 +17,10 @@ from vicinal.indexer.state import state_of
 from vicinal.indexer.state.schema import OF_SEARCHES
 from vicinal.indexer.state.state import GALLERY_FILE, copy_rows
 from vicinal.indexer.storage.files import make_folder, scratch, storing, sync_path
-from vicinal.indexer.storage.gallery_names import require_free, set_alias
+from vicinal.indexer.storage.gallery_names import move_aliases, require_free
 from vicinal.indexer.storage.home import Mirror
 
-# Of another machine, of a moment, or of a job that is not over; and whose the tables of the engine are.
+# Of another machine, of a moment, or of a job that is not over; and what is copied row by row.
 _LEFT_OUT = shutil.ignore_patterns(
     "*.lock",
     "*.partial",
@@ -29,7 +29,6 @@ _LEFT_OUT = shutil.ignore_patterns(
     "uploads",
     "checked.json",
     "damaged.json",
-    OWNER_FILE,
     f"{GALLERY_FILE}*",
 )
 # These are written once and never changed.
@@ -39,20 +38,21 @@ _PATIENCE = 30.0
 
 def rename_gallery(gallery: Gallery, name: str) -> Gallery:
     """Give a gallery another name; its aliases stay with it."""
-    root, known_as = gallery.path.parent, gallery.aliases
+    root, is_known = gallery.path.parent, bool(gallery.aliases)
     require_free(root, name)
     with gallery.still(patience=_PATIENCE):
         for staged in (gallery.path / "staging").glob("*"):
             # Whoever holds them would go on under the old name.
             with Staging(gallery, staged.name).held():
                 pass
-        mirror = Mirror.keeping(gallery.path / "active.json")
+        mirror = Mirror.keeping(gallery.table.path)
         if mirror is not None:
             mirror.move_gallery(gallery.name, name)
         else:
             _move(gallery.path, root / name)
-    for alias in known_as:
-        set_alias(root, alias, name)
+            state_of(gallery.path).rename(name)
+    if is_known:
+        move_aliases(root, gallery.name, name)
     return Gallery(root / name, engine=gallery.tables.engine)
 
 
@@ -95,6 +95,7 @@ def pinned(gallery: Gallery, *, with_searches: bool = False) -> Iterator[Path]:
             # What people searched for others need not have.
             left_out = () if with_searches else OF_SEARCHES
             copy_rows(state_of(gallery.path), state_of(copy), leave_out=left_out)
+            forget_owner(copy)
         yield copy
 
 

@@ -11,7 +11,10 @@ from typing import Any
 
 import pytest
 
+from vicinal.indexer.state import state_of
 from vicinal.indexer.state.schema import facts, keys
+from vicinal.indexer.storage import active_pointer
+from vicinal.indexer.storage.active_pointer import Activation
 from vicinal.indexer.storage.gallery_names import set_alias
 from vicinal.service import keys as module
 from vicinal.service.errors import KeyStoreError, RequestError
@@ -121,20 +124,21 @@ def test_keys_that_cannot_be_told_to_be_off_are_on(store: KeyStore) -> None:
 
 
 def test_a_grant_covers_its_galleries_and_what_its_aliases_stand_for(tmp_path: Path) -> None:
+    root = tmp_path / "galleries"
     for name in ("shop", "shop-2", "other"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "active.json").write_text("{}")
-    set_alias(tmp_path, "live", "shop")
+        with state_of(root / name).changing() as rows:
+            active_pointer._add(rows, Activation(1, 1, 1, "token"))
+    set_alias(root, "live", "shop")
     grant = Grant(name="a", scopes=("search",), galleries=("live",))
-    assert [grant.covers(tmp_path, one) for one in ("live", "shop", "shop-2", "none")] == [
+    assert [grant.covers(root, one) for one in ("live", "shop", "shop-2", "none")] == [
         True,
         True,
         False,
         False,
     ]
-    set_alias(tmp_path, "live", "shop-2")
-    assert [grant.covers(tmp_path, one) for one in ("live", "shop", "shop-2")] == [True, False, True]
-    assert Grant(name="a", scopes=("search",)).covers(tmp_path, "other")
+    set_alias(root, "live", "shop-2")
+    assert [grant.covers(root, one) for one in ("live", "shop", "shop-2")] == [True, False, True]
+    assert Grant(name="a", scopes=("search",)).covers(root, "other")
 
 
 def test_keys_of_the_settings_and_of_the_store_count_alike(tmp_path: Path) -> None:

@@ -18,6 +18,8 @@ N_ROWS = 40
 
 
 def value_of(column: Any, number: int, draw: random.Random) -> Any:
+    if column.primary_key and isinstance(column.type, LargeBinary):
+        return number.to_bytes(32, "big")
     if column.primary_key or column.unique:
         return number if isinstance(column.type, Float) or column.type.python_type is int else f"key {number}"
     if isinstance(column.type, Text):

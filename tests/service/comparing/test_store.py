@@ -10,8 +10,9 @@ import pytest
 
 from tests.damaged_rows import damage_document
 from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.state import state_of
 from vicinal.indexer.state.schema import documents
-from vicinal.indexer.storage.files import identity_of, write_sealed
+from vicinal.indexer.storage.files import identity_of
 from vicinal.models.embedder import Embedder
 from vicinal.service.comparing.comparison import ComparisonPlan, compare
 from vicinal.service.comparing.record import Comparison, ComparisonRequest, PipelineGrid
@@ -48,8 +49,9 @@ def made(settings: Settings, embedder: Embedder) -> Comparison:
 @pytest.fixture
 def gallery(gallery: Gallery, settings: Settings) -> Gallery:
     """The same gallery as the one that the comparison was made in, by its identity."""
-    identity = identity_of(settings.galleries_path / "shoes")
-    write_sealed(gallery.path / "identity.json", json.dumps({"identity": identity}))
+    identity = json.dumps(identity_of(settings.galleries_path / "shoes"))
+    with state_of(gallery.path).changing() as rows:
+        rows.put(documents, {"kind": "identity", "id": "", "at": 0.0, "content": identity})
     return gallery
 
 

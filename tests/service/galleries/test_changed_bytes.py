@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.damaged_rows import damage
+from tests.damaged_rows import damage, damage_pointer
 from tests.service.types import Calibrate, MakeSettings
 from vicinal.calibration import Target
 from vicinal.indexer.gallery import Gallery
@@ -199,7 +199,7 @@ def test_a_version_is_put_in_force_again_as_it_was(bundles: ServedBundles) -> No
     gallery = Gallery(bundles.settings.galleries_path / "shoes")
     before, told = answer(bundles), gallery.activation
     assert told is not None
-    (gallery.path / "active.json").write_text("{", encoding="utf-8")
+    damage_pointer(gallery.path)
     assert "put a version in force again" in answer(bundles)
     (line,) = damaged_records(gallery, command_names)
     assert f"vicinal gallery activate shoes {told.version} --data-dir " in line
@@ -208,11 +208,10 @@ def test_a_version_is_put_in_force_again_as_it_was(bundles: ServedBundles) -> No
 
 
 @pytest.mark.slow
-def test_without_a_copy_a_version_comes_back_as_it_is(bundles: ServedBundles, tmp_path: Path) -> None:
+def test_without_a_whole_move_a_version_comes_back_as_it_is(bundles: ServedBundles, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(bundles.settings.galleries_path / "shoes", tmp_path / "shoes"))
     gallery = Gallery(folder)
-    for name in ("active.json", "active.copy.json"):
-        (folder / name).write_text("{", encoding="utf-8")
+    damage_pointer(folder, n_moves=100)
     activate_version(gallery, gallery.versions()[-1])
     # What was removed since stays removed.
     assert len(GalleryReader(gallery).view()) == 59

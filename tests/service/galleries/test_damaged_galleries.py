@@ -12,6 +12,7 @@ import pytest
 from fastapi.testclient import TestClient
 from typer.testing import CliRunner, Result
 
+from tests.damaged_rows import damage_pointer
 from tests.service.types import MakeSettings
 from vicinal.service.cli import app
 from vicinal.service.doctor import examine
@@ -31,27 +32,14 @@ def removed(name: str) -> Callable[[Path], None]:
     return remove
 
 
-def looped(name: str) -> Callable[[Path], None]:
-    def loop(folder: Path) -> None:
-        removed(name)(folder)
-        (folder / name).symlink_to(name)
-
-    return loop
-
-
 def both(*damages: Callable[[Path], None]) -> Callable[[Path], None]:
     return lambda folder: [damage(folder) for damage in damages] and None
 
 
-POINTER = {
-    "pointer without a seal": written("active.json", b"{}"),
-    "pointer without a byte": written("active.json", b""),
-    "pointer of noise": written("active.json", b"\xff" * 300),
-    "pointer gone": removed("active.json"),
-    "pointer to itself": looped("active.json"),
-}
 DAMAGES = {
-    **POINTER,
+    "last move": damage_pointer,
+    "all moves": lambda folder: damage_pointer(folder, n_moves=100),
+    "state of noise": written("gallery.db", b"\xff" * 300),
     "table and versions gone": both(removed("versions"), removed("items.lance")),
     "rows and versions gone": both(removed("versions"), removed("items.lance/data")),
     "noise in place of the table's heads": both(
@@ -76,7 +64,9 @@ def damaged_dir(data_dir: Path, request: pytest.FixtureRequest) -> Path:
 
 
 every_damage = pytest.mark.parametrize("damaged_dir", DAMAGES.values(), ids=DAMAGES, indirect=True)
-every_pointer = pytest.mark.parametrize("damaged_dir", POINTER.values(), ids=POINTER, indirect=True)
+every_pointer = pytest.mark.parametrize(
+    "damaged_dir", [DAMAGES["last move"], DAMAGES["all moves"]], indirect=True
+)
 
 
 @pytest.mark.slow

@@ -21,7 +21,6 @@ from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.index_job import index_items
 from vicinal.indexer.sources import read_source, source_name
 from vicinal.indexer.state import Rows, State
-from vicinal.indexer.storage.files import write_atomically
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
 from vicinal.service.galleries.bundles import ServedBundles
@@ -49,14 +48,13 @@ def test_a_search_reads_no_small_file_and_no_row_that_was_not_changed(
     monkeypatch: pytest.MonkeyPatch,
     n_searches: int,
 ) -> None:
-    """The pointer is read again when it is another file; pipeline and calibration after a change of rows."""
+    """Pointer, pipeline and calibration are read again after a change of rows."""
     copy = Path(shutil.copytree(calibrated_base, tmp_path / "copy"))
     client = TestClient(create_app(make_settings(copy)))
     query = {"item_id": "plain/view 0.png"}
     gallery = copy / "galleries" / "shoes"
-    for name in ("active.json", "gallery.db"):
-        # As if it had been written a while ago.
-        os.utime(gallery / name, (1e9, 1e9))
+    # As if it had been written a while ago.
+    os.utime(gallery / "gallery.db", (1e9, 1e9))
     assert client.post("/v1/galleries/shoes/search", json=query).status_code == 200
     state_of(client.app).galleries.wait()  # type: ignore[arg-type]
     read, asked = read_files(monkeypatch), transactions(monkeypatch)
@@ -64,11 +62,10 @@ def test_a_search_reads_no_small_file_and_no_row_that_was_not_changed(
         client.post("/v1/galleries/shoes/search", json=query)
     assert not [path for path in read if gallery in path.parents]
     assert asked == []
-    write_atomically(gallery / "active.json", (gallery / "active.json").read_bytes())
     damage_document(gallery, "calibration", content="another")
     asked.clear()
     client.post("/v1/galleries/shoes/search", json=query)
-    assert [path for path in read if gallery in path.parents] == [gallery / "active.json"]
+    assert not [path for path in read if gallery in path.parents]
     assert {*asked} == {gallery}
 
 

@@ -10,7 +10,7 @@ import pytest
 from fastapi.testclient import TestClient
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.damaged_rows import damage, damage_document
+from tests.damaged_rows import damage, damage_document, damage_pointer
 from tests.service.types import Calibrate, MakeSettings
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.state.schema import activations
@@ -55,8 +55,8 @@ def test_the_calibration_is_told_in_the_words_of_readiness(
     assert told == [("none", {("shoes", "none")}), ("current", {("shoes", "current")})]
 
 
-def damage_pointer(gallery: Gallery) -> None:
-    (gallery.path / "active.json").write_text("damaged", encoding="utf-8")
+def damage_moves(gallery: Gallery) -> None:
+    damage_pointer(gallery.path)
 
 
 def damage_calibrations(gallery: Gallery) -> None:
@@ -71,7 +71,7 @@ def damage_report(gallery: Gallery) -> None:
 @pytest.mark.parametrize(
     ("damage", "missing"),
     [
-        (damage_pointer, {"items", "index_age_seconds", "calibration"}),
+        (damage_moves, {"items", "index_age_seconds", "calibration"}),
         (damage_calibrations, {"calibration"}),
         (damage_report, {"index_age_seconds"}),
     ],

@@ -160,7 +160,7 @@ def test_a_job_tells_a_key_for_one_gallery_nothing_of_the_server(settings: Setti
     keys = KeyStore(settings.data_dir)
     _, mine = keys.create("mine", SCOPES, galleries=["shoes"])
     _, everything = keys.create("all", SCOPES)
-    problem = f"'{tmp_path}/data/galleries/shoes/active.json' is damaged"
+    problem = f"'{tmp_path}/data/galleries/shoes/gallery.db' is damaged"
     failed = {"state": "failed", "problem": problem}
     with TestClient(create_app(settings)) as client:
         jobs = state_of(client.app).jobs

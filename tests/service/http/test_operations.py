@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.damaged_rows import damage_document
+from tests.damaged_rows import damage_document, damage_pointer
 from tests.service.types import Calibrate, MakeSettings
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.state.schema import documents
@@ -119,11 +119,11 @@ def test_a_replica_is_ready_as_long_as_one_gallery_can_be_searched(
         return [client.get("/readyz", params={"galleries": one}).status_code for one in ("all", "any")]
 
     assert ready() == [200, 200]
-    (galleries / "hats/active.json").write_text("{}")
+    damage_pointer(galleries / "hats")
     assert ready() == [503, 200]
     told = client.get("/readyz?galleries=any").json()
     assert (told["ready"], len(told["reasons"])) == (True, 1)
-    (galleries / "shoes/active.json").write_text("{}")
+    damage_pointer(galleries / "shoes")
     assert ready() == [503, 503]
     assert client.get("/readyz?galleries=some").status_code == 422
 
