@@ -135,14 +135,20 @@ class JobRunner:
             self._end(context.job, state="succeeded", result=result, problem=None)
         except JobStoppedError as stop:
             self._last_line(context, stop.why)
-            self._stopped(context.job, stop)
-        except (*ERRORS, OSError) as error:
-            self._last_line(context, "failed", in_one_line(error))
-            self._fail(context.job, in_one_line(error), error, problem_members=problem_members(error))
+            if stop.why == "overtaken":
+                raise
+            if stop.why == "cancelled":
+                self._end(context.job, state="cancelled")
+            else:
+                self.store.tell(context.job, state="queued")
         except Exception as error:
-            logger.exception("job %s failed unexpectedly", context.job.id)
-            self._last_line(context, "failed")
-            self._fail(context.job, "an unexpected error; the worker's log has the details", error)
+            problem = in_one_line(error)
+            if not isinstance(error, (*ERRORS, OSError)):
+                logger.exception("job %s failed unexpectedly", context.job.id)
+                problem = "an unexpected error; the worker's log has the details"
+            self._last_line(context, "failed", problem)
+            told = {"problem_type": problem_type(error), "problem_members": problem_members(error)}
+            self._end(context.job, state="failed", problem=problem, **told)
 
     @staticmethod
     def _last_line(context: JobContext, ends: str, problem: str | None = None) -> None:
@@ -151,17 +157,6 @@ class JobRunner:
             context.log.add(problem, "error")
         context.log.add(ends)
         context.log.keep()
-
-    def _stopped(self, job: Job, stop: JobStoppedError) -> None:
-        if stop.why == "cancelled":
-            self._end(job, state="cancelled")
-        elif stop.why == "interrupted":
-            self.store.tell(job, state="queued")
-        else:
-            raise stop
-
-    def _fail(self, job: Job, problem: str, error: Exception, **fields: Any) -> None:
-        self._end(job, state="failed", problem=problem, problem_type=problem_type(error), **fields)
 
     def _end(self, job: Job, **fields: Any) -> None:
         """Clean up and have the last word, also when the store comes back only later."""

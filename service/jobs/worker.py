@@ -24,7 +24,7 @@ _PAUSE = 0.5
 
 
 class JobWorker:
-    """Works on jobs from `start` to `stop`; also a context."""
+    """Works on jobs while entered as a context; one under way at the end stops after its batch."""
 
     def __init__(
         self,
@@ -52,23 +52,15 @@ class JobWorker:
             threading.Thread(target=self._work, name="job worker", daemon=True) for _ in range(threads)
         ]
 
-    def start(self) -> None:
-        """Begin to take jobs."""
+    def __enter__(self) -> Self:
         for thread in self._threads:
             thread.start()
-
-    def stop(self) -> None:
-        """Take no more jobs; one under way stops after its batch and waits for the next worker."""
-        self._stopping.set()
-        for thread in self._threads:
-            thread.join()
-
-    def __enter__(self) -> Self:
-        self.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.stop()
+        self._stopping.set()
+        for thread in self._threads:
+            thread.join()
 
     def take(self) -> bool:
         """Take a job and make an attempt at it; whether there was one."""
