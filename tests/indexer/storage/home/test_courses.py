@@ -28,9 +28,7 @@ def database(postgres_url: str) -> Iterator[Database]:
     made.close()
 
 
-def play(
-    folder: Path, seed: int, database: Database, n_requests: int = N_REQUESTS
-) -> tuple[Course, Journal]:
+def play(folder: Path, seed: int, database: Database, n_requests: int = N_REQUESTS) -> tuple[Course, Journal]:
     """Play a course, and hold it to what was promised."""
     empty(database)
     course, journal = Course(folder, seed, database), Journal()
