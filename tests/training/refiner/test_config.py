@@ -37,9 +37,8 @@ def path(tmp_path: Path) -> Path:
 def test_a_recipe_is_read_with_what_is_set_anew(path: Path) -> None:
     pytest.importorskip("torch")
     recipe = RefinerRecipe.load(path, data_root=Path("/data"), settings=["refiner.n_heads=2", "seed=5"])
-    assert (recipe.seed, recipe.loss.name) == (5, "contrastive")
-    assert (recipe.refiner.n_steps, recipe.refiner.n_heads) == (4, 2)
-    assert recipe.datasets[0].root == Path("/data/photos")
+    assert (recipe.seed, recipe.loss.name, recipe.refiner.n_steps) == (5, "contrastive", 4)
+    assert (recipe.refiner.n_heads, recipe.datasets[0].root) == (2, Path("/data/photos"))
 
 
 @pytest.mark.parametrize(
