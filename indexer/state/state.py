@@ -105,7 +105,7 @@ class SharedState:
         """Names of the galleries of which anything is remembered, sorted."""
         if not self.is_followed:
             self.follow()
-        return sorted(self.galleries().keys() - {""})
+        return sorted(name for name in self.galleries() if name and not name.startswith("."))
 
     def note(self, name: str, key: int, changed: int) -> None:
         """Know of a change of this process at once."""
