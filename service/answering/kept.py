@@ -6,15 +6,16 @@ import json
 import secrets
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass, field, fields
 from datetime import UTC, datetime
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
 from vicinal.calibration.arrays import FloatArray
 
 AnswerKind = Literal["item", "label", "absent", "unsure", "wrong"]
+Of = TypeVar("Of", "KeptSearch", "SearchAnswer", "DifferentPair", "AskedSearch")
 
 
 def new_search_id() -> str:
@@ -122,7 +123,8 @@ class DifferentPair:
         return self.answer > 0 or self.by == asker
 
 
-class AskedSearch(NamedTuple):
+@dataclass(frozen=True)
+class AskedSearch:
     """Search that a person was asked about."""
 
     search: str
@@ -147,26 +149,26 @@ def stored(embedding: FloatArray) -> bytes:
 def fields_of(search: KeptSearch) -> str:
     """Answer to a search, as JSON."""
     names = ("bundle", "version", "revision", "pipeline", "verdict", "threshold", "calibration")
-    fields = {name: getattr(search, name) for name in names}
-    return json.dumps({**fields, "candidates": [astuple(one) for one in search.candidates]})
+    answered = {name: getattr(search, name) for name in names}
+    return json.dumps({**answered, "candidates": [astuple(one) for one in search.candidates]})
 
 
 def search_of(row: Any, sample_key: float) -> KeptSearch:
     """A search of its row; the sample are those with keys up to one."""
-    fields = json.loads(row.fields)
-    candidates = tuple(KeptCandidate(*one) for one in fields.pop("candidates"))
-    same = {name: getattr(row, name) for name in ("id", "key", "sender", "visit", "signature", "item_id")}
-    return KeptSearch(
-        **fields,
-        **same,
-        candidates=candidates,
-        embedding=np.frombuffer(row.embedding, dtype="<f4"),
-        at=moment(row.at),
-        drawn_at=None if row.drawn_at is None else moment(row.drawn_at),
-        in_sample=row.key <= sample_key,
-    )
+    found = json.loads(row.fields)
+    found["candidates"] = tuple(KeptCandidate(*one) for one in found["candidates"])
+    drawn_at = None if row.drawn_at is None else _moment(row.drawn_at)
+    return of_row(KeptSearch, row, **found, drawn_at=drawn_at, in_sample=row.key <= sample_key)
 
 
-def moment(at: float) -> datetime:
-    """A moment by its seconds since 1970."""
+def of_row(kind: type[Of], row: Any, **given: Any) -> Of:
+    """Instance of a class here, whose fields are named as the columns of a row."""
+    given["at"] = _moment(row.at)
+    if "embedding" in row._fields:
+        given["embedding"] = np.frombuffer(row.embedding, dtype="<f4")
+    names = [one.name for one in fields(kind) if one.name not in given]
+    return kind(**{name: getattr(row, name) for name in names}, **given)
+
+
+def _moment(at: float) -> datetime:
     return datetime.fromtimestamp(at, UTC)

@@ -19,7 +19,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from sqlalchemy import ColumnElement, Select, and_, func, or_, select, tuple_
 
 from vicinal.indexer.errors import GalleryError, GalleryNotFoundError
@@ -31,7 +30,7 @@ from vicinal.service.answering.kept import (
     KeptSearch,
     SearchAnswer,
     fields_of,
-    moment,
+    of_row,
     search_of,
     stored,
 )
@@ -157,7 +156,7 @@ class SearchStore:
             found = rows.all(schema.answers, *where, order_by=order, on_damage=_tell)
         later = {(one.search, one.by, one.at) for one in found} if replaced else set()
         return [
-            SearchAnswer(one.number, one.search, one.kind, one.item_id, one.label, one.by, moment(one.at))
+            of_row(SearchAnswer, one)
             for one in found
             if (hints or one.number > 0)
             and (one.taken_back_at is None or (one.search, one.by, one.taken_back_at) in later)
@@ -237,7 +236,7 @@ class SearchStore:
         """Searches that persons were asked about, in the order in which they were."""
         with self.state.reading() as rows:
             found = rows.all(schema.asked, order_by=(schema.asked.c.number,), on_damage=_tell)
-        return [AskedSearch(one.search, one.by, moment(one.at)) for one in found]
+        return [of_row(AskedSearch, one) for one in found]
 
     def mark_added(self, search_id: str, item_id: str | None) -> None:
         """Note the item that a search became; None where that was taken back."""
@@ -298,20 +297,8 @@ class SearchStore:
 
 def different_pairs(rows: Rows) -> list[DifferentPair]:
     """Pictures and items that persons called different, in the order in which they did."""
-    c = schema.different.c
-    return [
-        DifferentPair(
-            one.answer,
-            one.search,
-            one.item_id,
-            one.content,
-            one.bundle,
-            np.frombuffer(one.embedding, "<f4"),
-            one.by,
-            moment(one.at),
-        )
-        for one in rows.all(schema.different, order_by=(c.answer, c.item_id), on_damage=_tell)
-    ]
+    order = schema.different.c.answer, schema.different.c.item_id
+    return [of_row(DifferentPair, one) for one in rows.all(schema.different, order_by=order, on_damage=_tell)]
 
 
 def stamp_of_different(rows: Rows) -> list[int]:

@@ -192,28 +192,25 @@ class LabelSession:
 
     def answer(self, number: int, same: bool | None, *, by: str = "") -> None:
         """Keep the answer of a person to a question, numbered from 0; None where it cannot be told."""
-        with self._state.changing() as rows, _told(self.gallery):
-            answers = self._answers(rows)
-            if number != len(answers):
-                raise RequestError(
-                    f"question {number + 1} is not to be answered now, {len(answers) + 1} is: somebody else "
-                    "answers too, or the page is old"
-                )
-            questions = self.questions(answers)
-            if not questions:
-                raise RequestError("all pairs were asked about: finish the session")
-            first, other = (one["id"] for one in self._view.items(questions[0].items))
-            said = {"session": self.head.id, "said": _SAID[same], "first": first, "other": other, "by": by}
-            said |= {"pair": int(self._held[1][questions[0].pair]), "at": datetime.now(UTC).timestamp()}
+        answers = self.answers()
+        _require_next(number, len(answers))
+        questions = self.questions(answers)
+        if not questions:
+            raise RequestError("all pairs were asked about: finish the session")
+        first, other = (one["id"] for one in self._view.items(questions[0].items))
+        said = {"session": self.head.id, "said": _SAID[same], "first": first, "other": other, "by": by}
+        said |= {"pair": int(self._held[1][questions[0].pair]), "at": datetime.now(UTC).timestamp()}
+        with self._state.changing() as rows:
+            _require_next(number, rows.count(verdicts, verdicts.c.session == self.head.id))
             rows.add(verdicts, {"number": rows.next_number("verdict"), "place": 0, **said})
 
     def undo(self) -> None:
         """Forget the last answer; its question comes again."""
-        with self._state.changing() as rows, _told(self.gallery):
-            there = [one for one in self._answers(rows) if one.pair in self._held[1]]
-            if not there:
-                raise RequestError("there is no answer to take back")
-            rows.remove(verdicts, verdicts.c.number == there[-1].number)
+        there = [one.number for one in self.answers() if one.pair in self._held[1]]
+        if not there:
+            raise RequestError("there is no answer to take back")
+        with self._state.changing() as rows:
+            rows.remove(verdicts, verdicts.c.number == there[-1])
 
     def questions(self, answers: list[_Answered] | None = None) -> list[Question]:
         """Questions that are asked next, as far as that is settled: the first is to be answered now."""
@@ -355,6 +352,14 @@ class LabelSession:
     def _answers(self, rows: Rows) -> list[_Answered]:
         found = rows.all(verdicts, verdicts.c.session == self.head.id, order_by=[verdicts.c.number])
         return [_Answered(number=one.number, pair=one.pair, same=_MEANT[one.said]) for one in found]
+
+
+def _require_next(number: int, n_answers: int) -> None:
+    if number != n_answers:
+        raise RequestError(
+            f"question {number + 1} is not to be answered now, {n_answers + 1} is: somebody else "
+            "answers too, or the page is old"
+        )
 
 
 def _columns(answers: list[_Answered]) -> tuple[list[int], list[bool | None]]:

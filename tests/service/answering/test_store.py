@@ -124,14 +124,16 @@ def test_deleted_searches_are_gone_with_what_was_said(store: SearchStore) -> Non
     assert (store.searches(), store.delete()) == ([], 0)
 
 
-def test_deleted_searches_are_nowhere_in_the_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("others", [0, 9])
+def test_deleted_searches_are_nowhere_in_the_file(tmp_path: Path, others: int) -> None:
     store = SearchStore(tmp_path)
-    store.keep([(a_search(id="a", sender="who-asked"), b"a picture of somebody" * 500)], **ALWAYS)
+    kept = [(a_search(id=f"other {number}"), b"jpeg" * 5000) for number in range(others)]
+    store.keep([*kept, (a_search(id="a", sender="who-asked"), b"of somebody" * 500)], **ALWAYS)
     store.answer("a", "label", label="what it shows", by="eve")
     store.delete(["a"])
     left = b"".join(one.read_bytes() for one in tmp_path.iterdir())
-    for gone in (b"a picture of somebody", b"who-asked", b"what it shows"):
-        assert gone not in left
+    assert [gone in left for gone in (b"of somebody", b"who-asked", b"what it shows")] == [False] * 3
+    assert store.n_kept == others
 
 
 def test_a_changed_row_is_left_out_and_told(store: SearchStore, caplog: pytest.LogCaptureFixture) -> None:
