@@ -103,13 +103,15 @@ def test_pairs_are_read_again_only_where_these_changed(
     assert left_out(other, searches[0], None) == [best]
 
 
-def test_searches_go_on_without_the_database_by_what_was_known(
+def test_pairs_are_what_they_were_where_the_database_does_not_answer(
     replicas: list[Matcher], searches: list[KeptSearch]
 ) -> None:
     one, _ = replicas
     best = searches[0].candidates[0].id
     SearchReview(one).answer(searches[0].id, "wrong", by="eve", item_id=best)
     assert left_out(one, searches[0], None) == [best]
-    nowhere = postgres("postgresql://vicinal@127.0.0.1:1/none")
-    use_database(one.gallery.path.parents[1], nowhere)
-    assert left_out(one, searches[0], None) == [best]
+    use_database(one.gallery.path.parents[1], postgres("postgresql://vicinal@127.0.0.1:1/none"))
+    assert one.different is not None
+    found = one.different.of(searches[0].embedding[None], one.view)
+    assert found is not None
+    assert [item["id"] for item in one.view.items(found[0])] == [best]
