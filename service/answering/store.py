@@ -59,7 +59,7 @@ class SearchStore:
     def exists(self) -> bool:
         """Tell whether a search was ever kept."""
         with self.state.reading() as rows:
-            return bool(_noted(rows))
+            return rows.has(schema.documents, schema.documents.c.kind == _NOTE)
 
     def salt(self) -> str:
         """Salt of the hashes of who sent a search, made when it is first asked for."""
@@ -342,8 +342,9 @@ def _tell(error: DamagedRowError) -> None:
 
 
 def _noted(rows: Rows) -> dict[str, Any]:
-    found = rows.first(schema.documents, schema.documents.c.kind == _NOTE)
-    return {} if found is None else dict(json.loads(found.content))
+    # A damaged one is written anew by who keeps the next search.
+    found = rows.all(schema.documents, schema.documents.c.kind == _NOTE, on_damage=_tell)
+    return dict(json.loads(found[0].content)) if found else {}
 
 
 def _note(rows: Rows, **changes: Any) -> None:

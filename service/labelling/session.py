@@ -16,7 +16,6 @@ from typing import Self
 from pydantic import BaseModel, Field, ValidationError
 
 from vicinal.calibration import CalibrationError, RateInterval, Target, TopScoreCounts, UnreachableTargetError
-from vicinal.calibration.advice import advise
 from vicinal.calibration.arrays import Ints
 from vicinal.calibration.rates.answered_pairs import AnsweredPairs
 from vicinal.indexer.gallery import Gallery
@@ -37,6 +36,7 @@ from vicinal.service.labelling.questions import (
 from vicinal.service.measuring.evidence import AnswerEvidence, Evidence, StatedRate
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.measuring.records.record import CalibrationRecord, Rates, new_calibration_id
+from vicinal.service.records import remedy_of_row
 from vicinal.service.search.pipeline import Pipeline
 from vicinal.service.search.scorer import Scorer
 
@@ -404,5 +404,5 @@ def _told(gallery: Gallery) -> Iterator[None]:
     except (DamagedRowError, ValidationError) as error:
         raise CalibrationRecordError(
             f"the labelling of gallery '{gallery.name}' is damaged: ",
-            advise("begin anew by {label_anew()}", gallery=gallery.name),
+            remedy_of_row(gallery.path, _KIND),
         ) from error

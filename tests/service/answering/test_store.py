@@ -140,9 +140,12 @@ def test_a_changed_row_is_left_out_and_told(store: SearchStore, caplog: pytest.L
     store.keep([(a_search(id=one), None) for one in "ab"], **ALWAYS)
     store.answer("a", "absent", by="eve")
     with store.state.changing() as rows:
-        for column in (schema.searches.c.drawn_at, schema.answers.c.taken_back_at):
+        for column in (schema.searches.c.drawn_at, schema.answers.c.taken_back_at, schema.documents.c.at):
             rows.connection.execute(update(column.table).values({column.name: 1.5}).where(text("1 = 1")))
     assert store.searches() == store.answers() == []
+    store.keep([(a_search(id="c"), None)], **ALWAYS)
+    assert [one.id for one in store.searches()] == ["c"]
+    assert store.delete() == 3
     assert "is not what was written: it is left out" in caplog.text
 
 
