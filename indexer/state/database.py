@@ -139,7 +139,7 @@ class Database:
             self._ready = file
 
     def scrub(self) -> None:
-        """Make SQLite's file small where it is mostly empty by now; PostgreSQL's own vacuum does that in time."""
+        """Make SQLite's file small where it is mostly empty; PostgreSQL's own vacuum does that in time."""
         if self.path is not None:
             with self._told(), self._engine.connect() as connection:
                 asked = ("pragma freelist_count", "pragma page_count")

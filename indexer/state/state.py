@@ -228,7 +228,7 @@ class State:
             yield Rows(connection, known[0], shared.database.place)
 
     def scrub(self) -> None:
-        """Leave nothing of removed rows on the disk, as `Database.scrub` does."""
+        """Make a file small that is mostly empty, as `Database.scrub` does."""
         if self.shared is None and self.path.exists():
             _file_database(self.path, self.tables).scrub()
 

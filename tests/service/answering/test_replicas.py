@@ -12,8 +12,9 @@ from tests.service.kept_searches import keep_searches
 from tests.service.types import View
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.reader import GalleryReader
+from vicinal.indexer.state import DatabaseAwayError, Rows
 from vicinal.indexer.state.database import postgres
-from vicinal.indexer.state.state import use_database
+from vicinal.indexer.state.state import copy_rows, state_of, use_database
 from vicinal.models.embedder import Embedder
 from vicinal.service.answering.additions import add_confirmed, confirmed_searches
 from vicinal.service.answering.different import CalledDifferent
@@ -34,7 +35,10 @@ def replicas(
         data_dir = Path(shutil.copytree(base_dir, tmp_path / name))
         databases.append(postgres(postgres_url))
         use_database(data_dir, databases[-1])
-        gallery = Gallery.open(data_dir / "galleries" / "shoes")
+        state = state_of(data_dir / "galleries" / "shoes")
+        if name == "a":
+            copy_rows(state_of(base_dir / "galleries" / "shoes"), state)
+        gallery = Gallery.open(state.folder)
         found.append(Matcher(gallery, embedder))
         found[-1].different = CalledDifferent(gallery)
     yield found
@@ -87,7 +91,7 @@ def test_what_is_said_at_one_counts_once_and_is_asked_nowhere_again(
     assert [len(confirmed_searches(store)) for store in stores] == [1, 1]
     added = add_confirmed(GalleryReader(one.gallery), embedder).added
     assert [item.search_id for item in added] == [first.search_id]
-    assert add_confirmed(GalleryReader(other.gallery), embedder).added == []
+    assert confirmed_searches(stores[1]) == []
 
 
 def test_pairs_are_read_again_only_where_these_changed(
@@ -104,14 +108,16 @@ def test_pairs_are_read_again_only_where_these_changed(
 
 
 def test_pairs_are_what_they_were_where_the_database_does_not_answer(
-    replicas: list[Matcher], searches: list[KeptSearch]
+    replicas: list[Matcher], searches: list[KeptSearch], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, _ = replicas
     best = searches[0].candidates[0].id
     SearchReview(one).answer(searches[0].id, "wrong", by="eve", item_id=best)
     assert left_out(one, searches[0], None) == [best]
-    use_database(one.gallery.path.parents[1], postgres("postgresql://vicinal@127.0.0.1:1/none"))
-    assert one.different is not None
-    found = one.different.of(searches[0].embedding[None], one.view)
-    assert found is not None
-    assert [item["id"] for item in one.view.items(found[0])] == [best]
+
+    def refuse(_: Rows) -> None:
+        raise DatabaseAwayError("it does not answer")
+
+    monkeypatch.setattr("vicinal.service.answering.different.stamp_of_different", refuse)
+    SearchStore(one.gallery.path).draw([searches[1].id])
+    assert left_out(one, searches[0], None) == [best]
