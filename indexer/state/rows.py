@@ -152,6 +152,14 @@ class Rows:
         for start in range(0, len(listed), _TOGETHER):
             self.remove(table, column.in_(listed[start : start + _TOGETHER]))
 
+    def remove_damaged(self, number: ColumnElement[Any]) -> list[DamagedRowError]:
+        """Remove rows that are not what was written, by the column of their numbers; what they were."""
+        table: Any = number.table
+        found: list[DamagedRowError] = []
+        self.all(table, on_damage=found.append)
+        self.remove_each(number, [one.row[str(number.key)] for one in found])
+        return found
+
     def next_number(self, name: str) -> int:
         """The next number for a kind of things, never given before, from 1 on."""
         known = self.first(schema.numbers, schema.numbers.c.name == name)

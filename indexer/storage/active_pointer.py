@@ -326,6 +326,7 @@ class ActivePointer:
             if activation is not None:
                 self.table.keep(_changes_tag(activation.version), activation.revision)
         with self._moving(before) as rows:
+            rows.remove_damaged(moves.c.number)
             _add(rows, chosen if before is None else chosen.succeeding(before))
 
 

@@ -63,11 +63,9 @@ class Activations:
     @staticmethod
     def activate(rows: Rows, pipeline: str, calibration: str) -> None:
         """Put a record in force, without a new event where it is already; damaged events go."""
-        damaged: list[DamagedRowError] = []
-        events = _events_of(rows.all(activations, order_by=[activations.c.number], on_damage=damaged.append))
-        for one in damaged:
+        for one in rows.remove_damaged(activations.c.number):
             logger.warning("%s; what is in force is that of the other events", one)
-            rows.remove(activations, activations.c.number == one.row["number"])
+        events = _events_of(rows.all(activations, order_by=[activations.c.number]))
         before = _newest(events).get(pipeline)
         if before is None or before.calibration != calibration:
             _add(rows, "activate", pipeline, calibration)
