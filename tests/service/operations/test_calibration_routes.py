@@ -101,6 +101,17 @@ def test_queries_as_uploaded_images(
     assert list((gallery.path / "calibrations" / "uploads").iterdir()) == []
 
 
+def test_what_was_sent_with_a_job_that_never_begins_goes_with_it(
+    client: TestClient, view: View, encode: Encode, gallery: Gallery
+) -> None:
+    files = [("image", ("a.png", encode(view(0, 7)), "image/png"))]
+    job = client.post(START, files=files, data={"label": ["plain"], "target": "fpir=10%"}).json()
+    uploads = gallery.path / "calibrations" / "uploads"
+    assert [one.name for one in uploads.iterdir()] == [job["id"]]
+    assert client.delete(f"/v1/jobs/{job['id']}").json()["state"] == "cancelled"
+    assert list(uploads.iterdir()) == []
+
+
 def slow_flips(scores: np.ndarray, current: float, candidate: float) -> dict[str, int]:
     gained = sum(1 for one in scores if one < current and one >= candidate)
     lost = sum(1 for one in scores if one >= current and one < candidate)
