@@ -6,6 +6,7 @@ The files stay where they are. What is damaged among them is told and left out; 
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -36,7 +37,8 @@ def old_files(folder: Path, *, of_server: bool) -> list[Path]:
 
 def has_any(folder: Path, *, of_server: bool) -> bool:
     """Tell whether a folder has older files to be brought in."""
-    return bool(old_files(folder, of_server=of_server))
+    # Asked at every request where nothing was ever kept: paths of pathlib take several times as long.
+    return any(os.access(f"{folder}/{name}", os.F_OK) for _, names in _bringers(of_server) for name in names)
 
 
 def bring_in(folder: Path, rows: Rows, *, of_server: bool) -> None:

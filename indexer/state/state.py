@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Collection, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -131,7 +131,7 @@ def use_database(data_dir: Path, database: Database | None) -> SharedState | Non
 
 def shared_state(data_dir: Path) -> SharedState | None:
     """The shared database of a data folder; None where its state is in files of its own."""
-    return _SHARED.get(data_dir.absolute())
+    return _SHARED.get(data_dir.absolute()) if _SHARED else None
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ class State:
         """The database that several machines share; None for one machine."""
         return shared_state(self.folder if self._is_server else self.folder.parent.parent)
 
-    @property
+    @cached_property
     def path(self) -> Path:
         """File of SQLite, where it is not shared."""
         return self.folder / (SERVER_FILE if self._is_server else GALLERY_FILE)
@@ -169,7 +169,7 @@ class State:
         look = _look(self.path)
         if look is None:
             # Older files may come.
-            return None
+            return None if has_any(self.folder, of_server=self._is_server) else ()
         settled = _SETTLED if look[-1] % _COARSE else _COARSELY_SETTLED
         return look if time.time_ns() - look[-1] > settled else None
 
