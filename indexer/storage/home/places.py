@@ -16,8 +16,7 @@ LINK = "link:"
 _DIGITS = 64
 TABLE, SEALS = "items.lance", "items.seals"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
-TOPS = {"keys", "senders", "bundles"}
-_ALONE = {"audit/keys-are-on"}
+TOPS = {"senders", "bundles"}
 _OWN_NAMES = {"checked.json", "damaged.json", "different.changes", "lock", "latest_version_hint.json"}
 _OWN_ENDS = (".lock", ".partial", ".deleted")
 _DATABASES = ("searches.sqlite", "gallery.db")
@@ -36,7 +35,7 @@ def is_kept(place: str) -> bool:
     if any(part.startswith(".") or part.endswith(_OWN_ENDS) for part in parts) or name in _OWN_NAMES:
         return False
     if parts[0] != GALLERIES:
-        return (parts[0] in TOPS and len(parts) > 1) or place in _ALONE
+        return parts[0] in TOPS and len(parts) > 1
     is_staged = len(parts) > 3 and (parts[2] == "staging" or parts[2:4] == ["calibrations", "drift"])
     is_named = len(parts) > 1 and _NAME.fullmatch(parts[1]) is not None
     return is_named and not is_staged and not name.startswith(_DATABASES) and not place.endswith(_PENDING_TAG)
@@ -76,7 +75,7 @@ def is_table(place: str) -> bool:
 
 def is_secret(place: str) -> bool:
     """Tell whether only its owner may read a file."""
-    return place.startswith(("keys/", "senders/"))
+    return place.startswith("senders/")
 
 
 def is_immutable(place: str) -> bool:
