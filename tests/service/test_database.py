@@ -15,6 +15,7 @@ from tests.waiting import wait_until
 from vicinal.indexer.state import use_database
 from vicinal.service.database import DatabaseFollower, open_database
 from vicinal.service.http.app import create_app
+from vicinal.service.jobs.records import new_job
 from vicinal.service.jobs.store import JobStore
 from vicinal.service.keys import KeyStore
 from vicinal.service.settings import Settings
@@ -69,7 +70,9 @@ def test_a_missing_package_is_named(fail: Fail, monkeypatch: pytest.MonkeyPatch)
     assert "VICINAL_DATABASE needs psycopg" in fail("keys", "list")
 
 
-def test_keys_are_read_again_only_after_a_change(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_another_machine_keeps_is_read_after_a_change_alone(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shared = open_database(settings)
     assert shared is not None
     store = KeyStore(settings.data_dir)
@@ -87,6 +90,8 @@ def test_keys_are_read_again_only_after_a_change(settings: Settings, monkeypatch
     assert store.find(second) is None
     follower._look()
     assert store.find(second) is not None
+    job = JobStore(settings.data_dir).create(new_job("steps", "shoes", {}))
+    assert JobStore(settings.data_dir / "other").all() == [job]
     use_database(settings.data_dir / "other", None)
 
 

@@ -9,9 +9,7 @@ import pytest
 
 from tests.service.jobs.conftest import LEASE, claim
 from tests.waiting import Clock
-from vicinal.indexer.state import use_database
 from vicinal.indexer.state.schema import job_lists, jobs
-from vicinal.indexer.state.state import shared_state
 from vicinal.service.errors import JobConflictError, JobNotFoundError, JobStoppedError, RequestError
 from vicinal.service.jobs import store as store_module
 from vicinal.service.jobs.records import Job, JobProgress, new_job
@@ -162,12 +160,3 @@ def test_damaged_lists_are_as_if_there_were_none(
         rows.connection.execute(job_lists.update().values(content=b"x"))
     assert (store.list_of(job.id, "failures"), store.list_of(job.id, "log")) == ([], [])
     assert "is not what was written" in caplog.text
-
-
-def test_all_who_share_a_database_see_the_same_jobs(store: JobStore, job: Job, tmp_path: Path) -> None:
-    shared = shared_state(store.state.folder)
-    if shared is None:
-        pytest.skip("files of SQLite are of one machine")
-    use_database(tmp_path / "other", shared.database)
-    assert JobStore(tmp_path / "other").claim("w2", LEASE).id == job.id
-    use_database(tmp_path / "other", None)
