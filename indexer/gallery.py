@@ -137,10 +137,12 @@ class Gallery:
             )
         return gallery
 
-    def lay(self) -> None:
-        """Bring it here from the home of the replicas, where there is one, when it is first asked for."""
+    def lay(self, *, again: bool = False) -> None:
+        """Bring it here from the home of the replicas, where there is one, when it is first asked for, or as
+        it is now.
+        """
         mirror = Mirror.keeping(self.table.path)
-        if mirror is not None and mirror.ledger.laid(self.name) is None:
+        if mirror is not None and (again or mirror.ledger.laid(self.name) is None):
             mirror.lay(self.name)
 
     def is_awaited(self, activation: Activation) -> bool:
@@ -485,9 +487,7 @@ def _write_manifest(folder: Path, manifest: BundleManifest) -> None:
 
 def list_galleries(root: Path) -> list[Gallery]:
     """Galleries below a data folder that were indexed, by name."""
-    galleries, mirror = [Gallery(root / name) for name in names_in(root)], Mirror.of(root)
-    for gallery in galleries if mirror else ():
-        gallery.lay()
+    galleries = [Gallery(root / name) for name in names_in(root)]
     return [gallery for gallery in galleries if gallery.pointer.exists]
 
 

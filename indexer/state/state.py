@@ -105,6 +105,7 @@ class SharedState:
         """Names of the galleries of which anything is remembered, sorted."""
         if not self.is_followed:
             self.follow()
+        # That of the server, and of a home, are no galleries.
         return sorted(name for name in self.galleries() if name and not name.startswith("."))
 
     def note(self, name: str, key: int, changed: int) -> None:

@@ -27,7 +27,6 @@ from tests.service.redis_server import RedisServer
 from tests.waiting import wait_until
 from vicinal.indexer.state.database import postgres
 from vicinal.indexer.state.schema import files
-from vicinal.indexer.storage.home.places import LINK
 from vicinal.indexer.storage.home.stores import open_store
 
 __all__ = [
@@ -123,7 +122,7 @@ def check_home(home: str, database: str) -> int:
         listed = list(connection.scalars(select(files.c.object)))
     connections.close()
     there = {one.name for one in open_store(home).list("objects")}
-    assert {f"objects/{one}" for one in listed if not one.startswith(LINK)} <= there
+    assert {f"objects/{one}" for one in listed} <= there
     return len(listed)
 
 

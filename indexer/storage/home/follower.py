@@ -24,7 +24,7 @@ from vicinal.indexer.storage.home import places
 from vicinal.indexer.storage.home.laying import Layer, MissingObjectError, NotFetchedError, Sources
 from vicinal.indexer.storage.home.ledger import Laid, Ledger, Row, identity_of_file
 from vicinal.indexer.storage.home.marks import FOLDER
-from vicinal.indexer.storage.home.places import LINK, WHOLE, sha256_of
+from vicinal.indexer.storage.home.places import WHOLE, sha256_of
 from vicinal.indexer.storage.home.stores import HomeStore
 
 # A gallery's lock is held while files are laid, never while any are fetched or brought up.
@@ -145,7 +145,11 @@ class Follower:
                 self.follow()
                 self._follow_names({gallery})
                 continue
-            if listed is None or listed.laid == laid:
+            if listed is None:
+                return
+            # Who asks for rows of it from now on finds these.
+            self.shared.note(gallery, *listed.laid)
+            if listed.laid == laid:
                 return
             try:
                 self.layer.fetch(listed.rows, listed.gone, sources)
@@ -195,8 +199,6 @@ class Follower:
 
     def _is_whole(self, row: Row) -> bool:
         path = self.data_dir / row.path
-        if row.object.startswith(LINK):
-            return path.is_symlink() and f"{LINK}{path.readlink()}" == row.object
         try:
             return sha256_of_file(path) == sha256_of(row.object)
         except OSError:

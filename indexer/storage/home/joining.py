@@ -98,12 +98,8 @@ def _bring_all(mirror: Mirror) -> None:
     for gallery in [one for one in local if one not in theirs]:
         folder = mirror.data_dir / places.folder_of(gallery)
         mirror.bring(folder, _aside(mirror, folder, GALLERY_FILE, gallery))
-    for top in sorted(places.TOPS):
-        mirror.bring(mirror.data_dir / top)
+    mirror.bring(mirror.data_dir / places.TOP)
     _bring_server(mirror)
-    for path in (mirror.data_dir / places.GALLERIES).glob("*"):
-        if path.is_symlink() and places.is_kept(mirror.place_of(path)) and "/" not in str(path.readlink()):
-            mirror.link(path, str(path.readlink()))
 
 
 def _bring_server(mirror: Mirror) -> None:
@@ -133,7 +129,9 @@ def _local_galleries(mirror: Mirror) -> Sequence[str]:
     # Of a first attempt that was cut off.
     found |= {root / path.parent.name for path in (mirror.folder / "brought").glob(f"*/{GALLERY_FILE}")}
     folders = [one for one in found if one.is_dir() and not one.is_symlink()]
-    return sorted(one.name for one in folders if places.is_kept(f"{places.folder_of(one.name)}/active.json"))
+    return sorted(
+        one.name for one in folders if places.is_kept(f"{places.folder_of(one.name)}/{places.TABLE}")
+    )
 
 
 def _look_over(mirror: Mirror) -> None:

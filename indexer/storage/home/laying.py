@@ -20,7 +20,7 @@ from vicinal.indexer.errors import HomeError
 from vicinal.indexer.storage.disk import make_folder, scratch, sha256_of_file, storing, sync_path
 from vicinal.indexer.storage.home import places
 from vicinal.indexer.storage.home.ledger import Ledger, Row, identity_of_file
-from vicinal.indexer.storage.home.places import LINK, sha256_of
+from vicinal.indexer.storage.home.places import sha256_of
 from vicinal.indexer.storage.home.stores import HomeStore
 
 # Of a file that is here already, or in memory, by its checksum.
@@ -50,7 +50,7 @@ class Layer:
         """Bring the content of all files that do not lie here yet beside the galleries."""
         objects = {}
         for row in self._wanted(rows, gone):
-            if not row.object.startswith(LINK) and self._source(row, sources) is None:
+            if self._source(row, sources) is None:
                 objects[row.object] = row
         if len(objects) > 1:
             with ThreadPoolExecutor(min(_FETCHES, len(objects))) as pool:
@@ -68,8 +68,7 @@ class Layer:
         done = self._lay_all(rows.keys() | gone, wanted, sources)
         self._remove(gone)
         for row in wanted:
-            if not row.object.startswith(LINK):
-                (self.fetched / row.object).unlink(missing_ok=True)
+            (self.fetched / row.object).unlink(missing_ok=True)
         return list(done.values())
 
     def _lay_all(self, touched: Set[str], wanted: list[Row], sources: Sources) -> dict[str, Row]:
@@ -158,8 +157,7 @@ class Layer:
             here = self._is_here(row)
             path = self.data_dir / row.path
             if here is None:
-                is_link = row.object.startswith(LINK)
-                if is_link or self._source(row, sources) != path:
+                if self._source(row, sources) != path:
                     make_folder(path.parent)
                     with storing(f"'{path}'"):
                         staged = path.with_name(f".{path.name}.laid.partial")
@@ -203,9 +201,6 @@ class Layer:
     def _place(self, row: Row, staged: Path, sources: Sources) -> None:
         """Write the content of a row; what never changes is a link to what is here."""
         staged.unlink(missing_ok=True)
-        if row.object.startswith(LINK):
-            staged.symlink_to(row.object.removeprefix(LINK))
-            return
         source = self._source(row, sources)
         if source is None:
             raise NotFetchedError(row.path)
@@ -219,8 +214,6 @@ class Layer:
             # It may be written to at this moment.
             if sha256_of_file(staged) != sha256_of(row.object):
                 raise NotFetchedError(row.path)
-        if places.is_secret(row.path):
-            staged.chmod(0o600)
         sync_path(staged)
 
     def _remove(self, gone: Set[str]) -> None:

@@ -40,7 +40,6 @@ from vicinal.indexer.storage.home import places
 from vicinal.indexer.storage.home.follower import MOST_TRIES, Follower
 from vicinal.indexer.storage.home.leases import Leases
 from vicinal.indexer.storage.home.marks import FOLDER, Mark, mark_in, mark_path
-from vicinal.indexer.storage.home.places import LINK
 from vicinal.indexer.storage.home.stores import MARK, HomeStore, open_store
 from vicinal.indexer.storage.home.uploads import Upload
 
@@ -109,14 +108,14 @@ class Mirror(Follower):
             HomeError: The home does not take the files.
             DatabaseAwayError: The database does not answer.
         """
-        with self._publishing(places.gallery_of(self.place_of(folder / "active.json")), {}, gone) as rows:
+        with self._publishing(places.gallery_of(self.place_of(folder / places.TABLE)), {}, gone) as rows:
             yield rows
 
     @contextmanager
     def _publishing(
         self,
         gallery: str,
-        contents: Mapping[str, bytes | Path | str],
+        contents: Mapping[str, bytes | Path],
         gone: Iterable[Path] = (),
         *,
         is_new: bool = False,
@@ -150,8 +149,7 @@ class Mirror(Follower):
         """Write small files of a gallery, and remove others, see `publishing`."""
         named = {self.place_of(path): content for path, content in contents.items()}
         gallery = places.gallery_of(next(iter(named)))
-        is_new = places.folder_of(gallery) + "/active.json" in named or gallery == places.WHOLE
-        with self._publishing(gallery, named, gone, is_new=is_new):
+        with self._publishing(gallery, named, gone, is_new=gallery == places.WHOLE):
             pass
 
     def put(self, path: Path, content: bytes) -> None:
@@ -196,11 +194,6 @@ class Mirror(Follower):
         if gone := self._below(paths):
             with self._publishing(places.gallery_of(gone[0]), {}, map(self.data_dir.joinpath, gone)):
                 pass
-
-    def link(self, path: Path, target: str) -> None:
-        """Let an alias stand for a gallery."""
-        with self._publishing(places.WHOLE, {self.place_of(path): f"{LINK}{target}"}, is_new=True):
-            pass
 
     def move_gallery(self, gallery: str, name: str) -> None:
         """Give a gallery another name."""

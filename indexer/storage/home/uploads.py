@@ -21,21 +21,18 @@ from vicinal.indexer.storage.home.stores import HomeStore
 _UPLOADS, _TOGETHER = 8, 1000
 # What was brought up is named within that time: what nobody names is removed after a day.
 _UPLOAD_SECONDS = 3600.0
-# Object and bytes of a file; of an alias `link:<gallery>` and 0.
+# Object and bytes of a file.
 Kept = tuple[str, int]
 
 
 class Upload:
-    """Content that is brought up for one change: bytes, a file, or an alias' `link:<gallery>`, by place."""
+    """Content that is brought up for one change, bytes or a file by place."""
 
-    def __init__(self, store: HomeStore, ledger: Ledger, contents: Mapping[str, bytes | Path | str]) -> None:
+    def __init__(self, store: HomeStore, ledger: Ledger, contents: Mapping[str, bytes | Path]) -> None:
         self.sources: dict[str, Path | bytes] = {}
         self._store = store
-        self._links = {place: one for place, one in contents.items() if isinstance(one, str)}
         self._files: dict[str, tuple[str, int]] = {}
         for place, content in contents.items():
-            if isinstance(content, str):
-                continue
             if isinstance(content, bytes):
                 sha256, size = hashlib.sha256(content).hexdigest(), len(content)
             else:
@@ -57,10 +54,7 @@ class Upload:
         elif missing:
             self._brought[missing[0]] = self._bring(missing[0])
         names = self._reused | self._brought
-        kept: dict[str, Kept] = {
-            place: (names[sha256], size) for place, (sha256, size) in self._files.items()
-        }
-        return {**kept, **{place: (link, 0) for place, link in self._links.items()}}
+        return {place: (names[sha256], size) for place, (sha256, size) in self._files.items()}
 
     def is_there(self, rows: Rows) -> bool:
         """Tell, in the transaction that names the objects, whether none of them can go before it is over;

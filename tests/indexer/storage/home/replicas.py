@@ -31,7 +31,7 @@ from vicinal.indexer.state.schema import leases as lease_rows
 from vicinal.indexer.storage.home import follower, joining, laying, leases, mirror, places, uploads
 from vicinal.indexer.storage.home.joining import join
 from vicinal.indexer.storage.home.mirror import Mirror
-from vicinal.indexer.storage.home.places import LINK, sha256_of
+from vicinal.indexer.storage.home.places import sha256_of
 from vicinal.indexer.storage.home.stores import Stored
 
 ADDRESS = "memory"
@@ -79,7 +79,7 @@ def listing_of(database: Database) -> dict[str, str]:
     )
     with database.reading() as connection:
         return {
-            places.place_in(gallery, path): name if name.startswith(LINK) else sha256_of(name)
+            places.place_in(gallery, path): sha256_of(name)
             for gallery, path, name in connection.execute(asked)
         }
 
@@ -91,9 +91,7 @@ def files_in(data_dir: Path) -> dict[str, str]:
         place = path.relative_to(data_dir).as_posix()
         if place.startswith("mirror/") or not places.is_kept(place):
             continue
-        if path.is_symlink():
-            found[place] = f"{LINK}{path.readlink()}"
-        elif path.is_file():
+        if path.is_file():
             found[place] = hashlib.sha256(path.read_bytes()).hexdigest()
     return found
 

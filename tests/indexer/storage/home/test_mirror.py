@@ -139,7 +139,6 @@ def test_what_is_not_here_yet_is_waited_for(mirrors: Mirrors, unit: Unit) -> Non
     reader = GalleryReader(gallery_of(b))
     before = reader.view()
     add(a, unit, "new")
-    b.shared.follow()
     assert reader.view() is before
     b.pull()
     assert len(reader.view()) == N_ITEMS + 1
@@ -198,15 +197,20 @@ def test_without_the_database_nothing_changes_and_searches_go_on(
 ) -> None:
     a, b = two_alike(mirrors, unit)
     reader, before = GalleryReader(gallery_of(b)), files_in(b.data_dir)
+    # As a thread of a server does.
+    b.follow()
+    b.shared.is_followed = True
     reader.view()
     postgres.stop()
-    for _ in range(2):
-        with pytest.raises(DatabaseAwayError, match="does not answer"):
-            add(b, unit, "new")
-        with pytest.raises(DatabaseAwayError):
-            b.pull()
-    assert len(reader.view()) == N_ITEMS
-    postgres.start()
+    try:
+        for _ in range(2):
+            with pytest.raises(DatabaseAwayError, match="does not answer"):
+                add(b, unit, "new")
+            with pytest.raises(DatabaseAwayError):
+                b.pull()
+        assert len(reader.view()) == N_ITEMS
+    finally:
+        postgres.start()
     b.pull()
     assert files_in(b.data_dir) == before
     add(b, unit, "new")
@@ -255,7 +259,7 @@ def test_galleries_are_renamed_copied_and_removed_for_all(mirrors: Mirrors, unit
     assert not gallery_of(a, "boots").path.exists()
     # Whoever still has the old name in hand makes nothing of that name.
     with pytest.raises(OvertakenError, match="is gone"):
-        a.publish({gallery_of(a, "boots").path / "identity.json": b"{}"})
+        a.publish({gallery_of(a, "boots").path / "space" / "bundle.json": b"{}"})
 
 
 def flip(path: Path) -> None:
