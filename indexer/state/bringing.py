@@ -11,7 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from vicinal.indexer.state import old_pointer, old_records, old_searches
-from vicinal.indexer.state.old_jobs import bring_in_jobs
 from vicinal.indexer.state.old_keys import bring_in_keys
 from vicinal.indexer.state.rows import Rows
 
@@ -24,7 +23,6 @@ _OF_GALLERIES: tuple[tuple[Bringer, tuple[str, ...]], ...] = (
     (old_searches.bring_searches, old_searches.NAMES),
 )
 _OF_SERVERS: tuple[tuple[Bringer, tuple[str, ...]], ...] = (
-    (bring_in_jobs, ("jobs.db",)),
     (bring_in_keys, ("keys/keys.json", "audit/keys-are-on")),
 )
 

@@ -23,12 +23,8 @@ _PIPE = Path("-")
 def export(
     name: NameArgument,
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="File to write, or - for a pipe; a folder with --parquet.")
+        Path, typer.Option("--output", "-o", help="File to write, or - for a pipe.")
     ],
-    parquet: Annotated[
-        bool,
-        typer.Option("--parquet", help="Tables and pictures for other programs, in place of one file."),
-    ] = False,
     searches: Annotated[
         bool,
         typer.Option("--searches", help="With the searches that were kept, and what persons said of them."),
@@ -38,23 +34,14 @@ def export(
 ) -> None:
     """Write a gallery with its versions and calibrations into one file; it is searched meanwhile."""
     from vicinal.indexer.transfer.archive import export_gallery
-    from vicinal.indexer.transfer.tables import export_parquet
     from vicinal.service.answering.store import SearchStore
     from vicinal.service.words import number_of
 
     gallery = home.gallery(name)
     to = errors if output == _PIPE else console
-    if parquet and searches:
-        raise RequestError("kept searches are for an archive alone: leave out --parquet or --searches")
     if not searches and (n_kept := SearchStore(gallery.path).readable[0]):
         kept = number_of(n_kept, "kept search", "kept searches")
         say(f"Without {kept} and what persons said of them: --searches takes them along", to=to)
-    if parquet:
-        done = export_parquet(gallery, output)
-        say(f"Exported gallery {gallery.name}: {done.n_items:,} items into {output}")
-        if done.n_thumbnails:
-            say(f"{done.n_thumbnails:,} pictures are thumbnails: their files are gone, changed, or not local")
-        return
     with _written(output) as stream:
         head = export_gallery(gallery, stream, with_searches=searches)
     say(f"Exported gallery {gallery.name}: {head.n_items:,} items, version {head.version}", to=to)
