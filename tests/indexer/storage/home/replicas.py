@@ -73,7 +73,7 @@ class MemoryStore:
 
 
 def listing_of(database: Database) -> dict[str, str]:
-    """What a database lists, with the SHA-256 of every file, or what an alias stands for."""
+    """What a database lists, with the SHA-256 of every file."""
     asked = select(galleries.c.name, files.c.path, files.c.object).where(
         galleries.c.key == files.c.gallery_key
     )
