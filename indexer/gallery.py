@@ -34,6 +34,7 @@ import pyarrow as pa
 from vicinal.calibration.advice import advise
 from vicinal.calibration.arrays import FloatArray, Ints
 from vicinal.indexer.cluster import Cluster
+from vicinal.indexer.disk import hold_file
 from vicinal.indexer.engines import ENGINE, Engine, GalleryTables
 from vicinal.indexer.errors import (
     GalleryAliasedError,
@@ -47,7 +48,6 @@ from vicinal.indexer.graph.neighbor_graph import NeighborGraph, build_neighbor_g
 from vicinal.indexer.state import DamagedRowError, state_of
 from vicinal.indexer.state.schema import documents
 from vicinal.indexer.storage.active_pointer import Activation, ActivePointer
-from vicinal.indexer.storage.disk import hold_file
 from vicinal.indexer.storage.files import (
     fetched_again,
     make_folder,

@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from vicinal.indexer.disk import hold_file, paths_below
 from vicinal.indexer.engines.engine import ENGINE, Engine, require_kept
 from vicinal.indexer.engines.source import EngineSource, read_engine_file
 from vicinal.indexer.errors import (
@@ -27,7 +28,6 @@ from vicinal.indexer.errors import (
 from vicinal.indexer.graph.vector_index import Candidates, check_factory
 from vicinal.indexer.state import state_of
 from vicinal.indexer.state.schema import documents
-from vicinal.indexer.storage.disk import hold_file, paths_below
 from vicinal.indexer.storage.files import FileSeal, given_word, known_word
 
 logger = logging.getLogger(__name__)

@@ -18,6 +18,7 @@ class FetchedVectors:
 
     dtype = np.dtype(np.float32)
     base = None
+    is_fetched = True
 
     def __init__(self, fetch: Callable[[Ints], FloatArray], shape: tuple[int, int]) -> None:
         self._fetch = fetch
@@ -29,7 +30,7 @@ class FetchedVectors:
     def __getitem__(self, rows: Any) -> FloatArray:
         return self.take(np.arange(len(self))[rows])
 
-    def __array__(self, dtype: npt.DTypeLike = None, copy: bool | None = None) -> AnyArray:
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> AnyArray:
         del copy
         blocks = [self[start : start + _BLOCK] for start in range(0, len(self), _BLOCK)]
         return np.concatenate([np.empty((0, self.shape[1]), np.float32), *blocks]).astype(dtype or self.dtype)

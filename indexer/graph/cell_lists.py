@@ -8,12 +8,12 @@ missed. How much that is stands in docs/RESULTS.md (benchmarks/speed/ready_embed
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from vicinal.calibration.arrays import FloatArray, Ints, ShortInts
+from vicinal.calibration.arrays import AnyInts, FloatArray, Ints, ShortInts
 from vicinal.indexer.cluster import Cluster
 from vicinal.indexer.graph.vector_index import import_faiss, nearest_rows
 from vicinal.models.progress import OnProgress, no_progress
@@ -44,7 +44,7 @@ class Cells(NamedTuple):
         members = np.argsort(visited[:, 0], kind="stable").astype(np.int32)
         return cls(visited, members, np.searchsorted(visited[members, 0], np.arange(n_cells + 1)))
 
-    def pairs(self) -> Iterator[tuple[Ints, Ints]]:
+    def pairs(self) -> Iterator[tuple[AnyInts, AnyInts]]:
         """Members and visitors of each cell."""
         visits = np.argsort(self.visited.reshape(-1), kind="stable")
         bounds = np.searchsorted(self.visited.reshape(-1)[visits], np.arange(len(self.bounds)))
@@ -58,7 +58,7 @@ class CellPart(NamedTuple):
 
     rows: Ints  # (r,) their items, ascending
     vectors: FloatArray  # (r, d)
-    pairs: list[tuple[Ints, Ints]]  # Of each cell: members and visitors, as places among the rows
+    pairs: Sequence[tuple[AnyInts, AnyInts]]  # Of each cell: members and visitors, as places among the rows
 
 
 def cell_candidates(
@@ -95,7 +95,7 @@ def cell_candidates(
 
 def _parts(embeddings: FloatArray, cells: Cells) -> Iterator[CellPart]:
     """All cells, as many together as have so many members and visitors."""
-    pairs: list[tuple[Ints, Ints]] = []
+    pairs: list[tuple[AnyInts, AnyInts]] = []
     for last, pair in enumerate(cells.pairs(), 1):
         pairs.append(pair)
         if last < len(cells.bounds) - 1 and sum(len(one) for both in pairs for one in both) < _APART:
@@ -150,8 +150,8 @@ def nearest_cells(embeddings: FloatArray, centers: FloatArray) -> ShortInts:
 
 
 def _visits(
-    members: Ints, visitors: Ints, vectors: FloatArray, n: int
-) -> Iterator[tuple[Ints, Ints, FloatArray]]:
+    members: AnyInts, visitors: AnyInts, vectors: FloatArray, n: int
+) -> Iterator[tuple[AnyInts, AnyInts, FloatArray]]:
     """Some visitors of a cell, (b, w) places of the members nearest to them, and their similarities."""
     others = vectors[members]
     for start in range(0, len(visitors) if len(members) else 0, _MOST_VISITS):
@@ -160,7 +160,7 @@ def _visits(
         yield some, ids, near
 
 
-def _keep_best(found: ShortInts, scores: FloatArray, rows: Ints, ids: Ints, near: FloatArray) -> None:
+def _keep_best(found: ShortInts, scores: FloatArray, rows: AnyInts, ids: AnyInts, near: FloatArray) -> None:
     """Keep the best that was found so far for some rows, with what is found now."""
     width = found.shape[1]
     both = np.concatenate([scores[rows], near], axis=1)

@@ -20,12 +20,12 @@ from typing import Generic, TypeVar
 
 from sqlalchemy import Connection, Engine, MetaData, Table, func, insert, select, text, update
 
+from vicinal.indexer.disk import hold_file, make_folder, scratch, storing, sync_path
 from vicinal.indexer.errors import GalleryExistsError, OvertakenError
 from vicinal.indexer.state import schema
 from vicinal.indexer.state.bringing import bring_in, has_any
 from vicinal.indexer.state.database import Database, in_memory, make_file
 from vicinal.indexer.state.rows import DamagedRowError, Rows
-from vicinal.indexer.storage.disk import hold_file, make_folder, scratch, storing, sync_path
 
 GALLERY_FILE, SERVER_FILE = "gallery.db", "server.db"
 # What a transaction that changed a gallery tells, with the gallery's key.

@@ -19,11 +19,11 @@ from pydantic import TypeAdapter
 from sqlalchemy import Row
 
 from vicinal.calibration.advice import Advice, advise
+from vicinal.indexer.disk import hold_file, make_folder
 from vicinal.indexer.errors import GalleryBusyError, GalleryError, VersionNotFoundError
 from vicinal.indexer.state import DamagedRowError, Rows, state_of
 from vicinal.indexer.state.schema import moves, numbers
 from vicinal.indexer.state.state import Cached
-from vicinal.indexer.storage.disk import hold_file, make_folder
 from vicinal.indexer.storage.files import publishing
 from vicinal.indexer.storage.home import Mirror
 from vicinal.indexer.storage.item_table import ItemTable

@@ -33,16 +33,16 @@ from pathlib import Path
 from typing import Generic, Self, TypeVar
 
 from vicinal.calibration.frozen import Frozen
+from vicinal.indexer.disk import hold_file, paths_below, replace_file
+from vicinal.indexer.disk import make_folder as make_folder
+from vicinal.indexer.disk import making_in as making_in
+from vicinal.indexer.disk import remove_half_made as remove_half_made
+from vicinal.indexer.disk import scratch as scratch
+from vicinal.indexer.disk import storing as storing
+from vicinal.indexer.disk import sync_path as sync_path
 from vicinal.indexer.errors import DamagedGalleryError, GalleryError, HomeError, StorageError
 from vicinal.indexer.state import Rows, state_of
 from vicinal.indexer.state.schema import documents
-from vicinal.indexer.storage.disk import hold_file, paths_below, replace_file
-from vicinal.indexer.storage.disk import make_folder as make_folder
-from vicinal.indexer.storage.disk import making_in as making_in
-from vicinal.indexer.storage.disk import remove_half_made as remove_half_made
-from vicinal.indexer.storage.disk import scratch as scratch
-from vicinal.indexer.storage.disk import storing as storing
-from vicinal.indexer.storage.disk import sync_path as sync_path
 from vicinal.indexer.storage.home.mirror import Mirror
 from vicinal.models.configs.sealed_json import BrokenSealError, sealed, unsealed
 

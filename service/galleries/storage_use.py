@@ -9,10 +9,10 @@ from typing import Annotated
 from pydantic import Field
 from sqlalchemy import func, select
 
+from vicinal.indexer.disk import paths_below
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.state import state_of
 from vicinal.indexer.state.schema import attachments, documents
-from vicinal.indexer.storage.disk import paths_below
 from vicinal.indexer.storage.files import size_of
 from vicinal.service.answering.store import SearchStore
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from vicinal.indexer.disk import paths_below
 from vicinal.indexer.errors import BundleMismatchError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.hygiene import Hygiene, examine_items
 from vicinal.indexer.reader import GalleryReader
-from vicinal.indexer.storage.disk import paths_below
 from vicinal.indexer.storage.files import size_of
 from vicinal.indexer.views.view import GalleryView
 from vicinal.service.answering.store import SearchStore

@@ -13,9 +13,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet
 
+from vicinal.indexer.disk import replace_file
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.item_rules import checked_label
-from vicinal.indexer.storage.disk import replace_file
 from vicinal.indexer.storage.gallery_names import GALLERY_NAME
 from vicinal.indexer.storage.home import Mirror
 from vicinal.models.similarity import as_embeddings

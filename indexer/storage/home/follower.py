@@ -15,11 +15,11 @@ from pathlib import Path
 from sqlalchemy import select
 
 from vicinal.calibration.frozen import Frozen
+from vicinal.indexer.disk import files_below, hold_file, sha256_of_file
 from vicinal.indexer.errors import HomeError
 from vicinal.indexer.state import DatabaseAwayError, Rows, State, state_of
 from vicinal.indexer.state.schema import files, galleries
 from vicinal.indexer.state.state import shared_state
-from vicinal.indexer.storage.disk import files_below, hold_file, sha256_of_file
 from vicinal.indexer.storage.home import places
 from vicinal.indexer.storage.home.laying import Layer, MissingObjectError, NotFetchedError, Sources
 from vicinal.indexer.storage.home.ledger import Laid, Ledger, Row, identity_of_file

@@ -13,11 +13,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from vicinal.indexer.disk import make_folder, replace_file
 from vicinal.indexer.errors import GalleryExistsError, HomeError
 from vicinal.indexer.state import State, server_state, state_of
 from vicinal.indexer.state.schema import SERVER, documents, files, galleries, leases
 from vicinal.indexer.state.state import GALLERY_FILE, SERVER_FILE
-from vicinal.indexer.storage.disk import make_folder, replace_file
 from vicinal.indexer.storage.home import places
 from vicinal.indexer.storage.home.ledger import identity_of_file
 from vicinal.indexer.storage.home.marks import FOLDER, Mark, give_identity, identity_in, mark_in, mark_path

@@ -16,8 +16,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from vicinal.indexer.disk import make_folder, scratch, sha256_of_file, storing, sync_path
 from vicinal.indexer.errors import HomeError
-from vicinal.indexer.storage.disk import make_folder, scratch, sha256_of_file, storing, sync_path
 from vicinal.indexer.storage.home import places
 from vicinal.indexer.storage.home.ledger import Ledger, Row, identity_of_file
 from vicinal.indexer.storage.home.places import sha256_of

@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from vicinal.indexer.disk import write_ahead
 from vicinal.indexer.errors import HomeError
-from vicinal.indexer.storage.disk import write_ahead
 from vicinal.indexer.storage.home import places
 from vicinal.indexer.storage.home.places import sha256_of
 

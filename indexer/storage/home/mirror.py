@@ -29,13 +29,13 @@ from typing import ClassVar
 
 from sqlalchemy import select
 
+from vicinal.indexer import disk
+from vicinal.indexer.disk import files_below, hold_file, make_folder, replace_file, storing
 from vicinal.indexer.errors import GalleryExistsError, HomeError, OvertakenError, StorageError
 from vicinal.indexer.state import DatabaseAwayError, Rows, state_of
 from vicinal.indexer.state.bringing import has_any
 from vicinal.indexer.state.schema import files
 from vicinal.indexer.state.state import GALLERY_FILE, copy_all
-from vicinal.indexer.storage import disk
-from vicinal.indexer.storage.disk import files_below, hold_file, make_folder, replace_file, storing
 from vicinal.indexer.storage.home import places
 from vicinal.indexer.storage.home.follower import MOST_TRIES, Follower
 from vicinal.indexer.storage.home.leases import Leases

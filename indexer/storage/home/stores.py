@@ -15,8 +15,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from vicinal.indexer.disk import sync_path
 from vicinal.indexer.errors import HomeError
-from vicinal.indexer.storage.disk import sync_path
 from vicinal.models.errors import install_command
 
 MARK = "home.json"

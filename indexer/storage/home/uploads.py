@@ -11,10 +11,10 @@ from pathlib import Path
 
 from sqlalchemy import select
 
+from vicinal.indexer.disk import sha256_of_file, storing
 from vicinal.indexer.errors import HomeError, OvertakenError
 from vicinal.indexer.state import Rows
 from vicinal.indexer.state.schema import files
-from vicinal.indexer.storage.disk import sha256_of_file, storing
 from vicinal.indexer.storage.home.ledger import Ledger
 from vicinal.indexer.storage.home.stores import HomeStore
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.indexer.storage.home.replicas import Course, Replica
+from vicinal.indexer.disk import make_folder, scratch
 from vicinal.indexer.errors import DamagedGalleryError, GalleryError
 from vicinal.indexer.state import Rows
 from vicinal.indexer.state.schema import documents
-from vicinal.indexer.storage.disk import make_folder, scratch
 from vicinal.indexer.storage.home.mirror import Mirror
 
 _PATIENCE = 30.0

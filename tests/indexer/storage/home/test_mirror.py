@@ -14,6 +14,7 @@ from tests.indexer.conftest import BUNDLE, make_rows, publish_rows
 from tests.indexer.storage.home.conftest import Clock
 from tests.indexer.storage.home.replicas import files_in
 from tests.postgres_server import PostgresServer
+from vicinal.indexer.disk import make_folder
 from vicinal.indexer.errors import GalleryBusyError, GalleryExistsError, HomeError, OvertakenError
 from vicinal.indexer.gallery import Gallery, list_galleries
 from vicinal.indexer.jobs.changes import add_items, remove_items
@@ -22,7 +23,6 @@ from vicinal.indexer.jobs.retention import RetentionPolicy, prune
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.state import DatabaseAwayError
 from vicinal.indexer.state.schema import documents
-from vicinal.indexer.storage.disk import make_folder
 from vicinal.indexer.storage.home import uploads
 from vicinal.indexer.storage.home.mirror import GRACE, Mirror
 from vicinal.indexer.storage.item_table import ItemTable

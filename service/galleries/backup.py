@@ -11,12 +11,14 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from sqlalchemy import Table
+
+from vicinal.indexer.disk import make_folder, scratch, storing, sync_path
 from vicinal.indexer.errors import StorageError
 from vicinal.indexer.gallery import Gallery, list_galleries
 from vicinal.indexer.state import schema, server_state, state_of
 from vicinal.indexer.state.bringing import old_files
 from vicinal.indexer.state.state import State, copy_rows
-from vicinal.indexer.storage.disk import make_folder, scratch, storing, sync_path
 from vicinal.indexer.transfer.archive import export_gallery, import_gallery
 from vicinal.service.errors import RequestError
 from vicinal.service.settings import Settings
@@ -99,7 +101,7 @@ def upgrade(settings: Settings, *, remove_old_files: bool = False) -> Iterator[t
         yield state, old
 
 
-def _of_this_machine() -> list[schema.Table]:
+def _of_this_machine() -> list[Table]:
     return [
         one for one in schema.SERVER.sorted_tables if one.name == "galleries" or one.name.startswith("job")
     ]
