@@ -135,6 +135,8 @@ class Settings(BaseSettings):
             worker takes its job over.
         milvus_url: Address of the Milvus that finds candidates of versions with the index `milvus`, such as
             `http://USER:PASSWORD@HOST:19530`, or with a token in place of both. See docs/SCALE.md.
+        keep_vectors: Where a replica has the vectors of a version on Milvus: `here`, in its data folder, or
+            only in the `engine`, from which those of candidates are fetched.
         redis_url: Address of Redis, for the cache of query embeddings and rate limits.
         redis_timeout_seconds: Longest wait for an answer of Redis, in seconds.
         redis_retry_seconds: Seconds that Redis is left alone after it failed to answer.
@@ -204,6 +206,7 @@ class Settings(BaseSettings):
     run_jobs: bool = True
     job_heartbeat_seconds: float = Field(default=5.0, gt=0.0)
     milvus_url: SecretStr | None = None
+    keep_vectors: Literal["here", "engine"] = "here"
     # It may hold a password.
     redis_url: str | None = Field(default=None, repr=False)
     redis_timeout_seconds: float = Field(default=0.25, gt=0.0)

@@ -51,6 +51,7 @@ from vicinal.indexer.storage.files import (
     sync_path,
     uncounted,
 )
+from vicinal.indexer.storage.home.places import VECTORS
 from vicinal.indexer.storage.item_table import expect_single_rows
 from vicinal.models.configs.sealed_json import sealed
 
@@ -61,8 +62,6 @@ _ITEMS = "items.arrow"
 _INDEX = "initial.index"
 SNAPSHOT_FILES = (_INDEX, _MANIFEST)
 _GRAPH = ("neighbor_ids", "neighbor_similarities")
-# What a machine need not hold of a version whose engine does.
-VECTORS = ("embeddings.npy", "refined.npy")
 
 
 class DerivedManifest(Frozen):

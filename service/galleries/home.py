@@ -74,6 +74,8 @@ def open_home(settings: Settings) -> Mirror | None:
     mirror, home = Mirror.of(settings.data_dir), settings.home
     if home is not None and (mirror is None or mirror.home not in (home, str(Path(home).absolute()))):
         mirror = join(settings.data_dir, home)
+    if mirror is not None:
+        mirror.layer.leaves_vectors = settings.keep_vectors == "engine"
     try:
         bring_up_to_date(settings.data_dir)
     except StorageError as error:

@@ -21,7 +21,7 @@ from vicinal.indexer.state import DatabaseAwayError, Rows, State, state_of
 from vicinal.indexer.state.schema import files, galleries
 from vicinal.indexer.state.state import shared_state
 from vicinal.indexer.storage.home import places
-from vicinal.indexer.storage.home.laying import Layer, MissingObjectError, NotFetchedError, Sources
+from vicinal.indexer.storage.home.laying import LEFT, Layer, MissingObjectError, NotFetchedError, Sources
 from vicinal.indexer.storage.home.ledger import Laid, Ledger, Row, identity_of_file
 from vicinal.indexer.storage.home.marks import FOLDER
 from vicinal.indexer.storage.home.places import WHOLE, sha256_of
@@ -199,6 +199,8 @@ class Follower:
 
     def _is_whole(self, row: Row) -> bool:
         path = self.data_dir / row.path
+        if row.identity == LEFT and not path.exists():
+            return True
         try:
             return sha256_of_file(path) == sha256_of(row.object)
         except OSError:

@@ -7,6 +7,7 @@ stays as it was: no file is written in place. A crash leaves what the next layin
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import shutil
@@ -26,6 +27,9 @@ from vicinal.indexer.storage.home.stores import HomeStore
 # Of a file that is here already, or in memory, by its checksum.
 Sources = Mapping[str, Path | bytes]
 _FETCHES = 8
+_MANIFESTS = ("/snapshot.json", "/refined.json")
+# The kind of index that stands for an engine, and the identity of a file that is left to it.
+ENGINE, LEFT = "milvus", "left"
 
 
 class MissingObjectError(HomeError):
@@ -45,12 +49,15 @@ class Layer:
     store: HomeStore
     fetched: Path
     on_fetch: Callable[[int], None]
+    # Whether vectors stay with the engine that holds them, too.
+    leaves_vectors: bool = False
 
     def fetch(self, rows: Mapping[str, Row], gone: Set[str], sources: Sources) -> None:
         """Bring the content of all files that do not lie here yet beside the galleries."""
-        objects = {}
-        for row in self._wanted(rows, gone):
-            if self._source(row, sources) is None:
+        objects, wanted = {}, self._wanted(rows, gone)
+        left = self._left(wanted, sources)
+        for row in wanted:
+            if row.path not in left and self._source(row, sources) is None:
                 objects[row.object] = row
         if len(objects) > 1:
             with ThreadPoolExecutor(min(_FETCHES, len(objects))) as pool:
@@ -65,11 +72,31 @@ class Layer:
         with identities.
         """
         wanted = self._wanted(rows, gone)
-        done = self._lay_all(rows.keys() | gone, wanted, sources)
+        left = self._left(wanted, sources)
+        laid = [row for row in wanted if row.path not in left]
+        done = self._lay_all(rows.keys() | gone, laid, sources)
+        done |= {row.path: row._replace(identity=LEFT) for row in wanted if row.path in left}
         self._remove(gone)
         for row in wanted:
             (self.fetched / row.object).unlink(missing_ok=True)
         return list(done.values())
+
+    def _left(self, rows: list[Row], sources: Sources) -> set[str]:
+        """Files of vectors that are not laid, as the manifest beside them names the engine that has them."""
+        manifests = {row.path.rpartition("/")[0]: row for row in rows if row.path.endswith(_MANIFESTS)}
+        left: set[str] = set()
+        for row in rows if self.leaves_vectors else ():
+            folder, _, name = row.path.rpartition("/")
+            is_here = (self.data_dir / row.path).exists()
+            if name not in places.VECTORS or is_here or (manifest := manifests.get(folder)) is None:
+                continue
+            if (source := self._source(manifest, sources)) is None:
+                self._fetch(manifest)
+                source = self.fetched / manifest.object
+            content = source if isinstance(source, bytes) else source.read_bytes()
+            if json.loads(content)["index"] == ENGINE:
+                left.add(row.path)
+        return left
 
     def _lay_all(self, touched: Set[str], wanted: list[Row], sources: Sources) -> dict[str, Row]:
         done: dict[str, Row] = {}

@@ -12,6 +12,8 @@ GALLERIES = "galleries"
 # Stands for the files of the whole home where galleries are named: no gallery has such a name.
 WHOLE = ".home"
 TOP = "bundles"
+# Vectors of a version, which a machine need not hold where an engine does.
+VECTORS = ("embeddings.npy", "refined.npy")
 TABLE, SEALS = "items.lance", "items.seals"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _KEPT = {(TABLE,), (SEALS,), ("versions",), ("refiners",), ("space",), ("calibrations", "uploads")}

@@ -16,7 +16,7 @@ from vicinal.indexer.errors import EngineError, EngineTableError
 from vicinal.indexer.jobs.changes import Patch, patch_items
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.sources.embeddings import EmbeddingSource
-from vicinal.indexer.views.snapshot import VECTORS
+from vicinal.indexer.storage.home.places import VECTORS
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.configs.sealed_json import sealed, unsealed
 from vicinal.service.local_gallery import LocalGallery, open_gallery

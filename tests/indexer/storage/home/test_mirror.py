@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 
 from tests.indexer.conftest import BUNDLE, make_rows, publish_rows
+from tests.indexer.engines.fakes import ExactEngine
 from tests.indexer.storage.home.conftest import Clock
 from tests.indexer.storage.home.replicas import files_in
 from tests.postgres_server import PostgresServer
 from vicinal.indexer.disk import make_folder
+from vicinal.indexer.engines import Engine
 from vicinal.indexer.errors import GalleryBusyError, GalleryExistsError, HomeError, OvertakenError
 from vicinal.indexer.gallery import Gallery, list_galleries
 from vicinal.indexer.jobs.changes import add_items, remove_items
@@ -81,6 +83,24 @@ def test_what_one_replica_indexes_another_searches(mirrors: Mirrors, home: str, 
     queries = unit(3, 5)
     np.testing.assert_array_equal(view.nearest(queries, 5), same.nearest(queries, 5))
     require_alike(a, b)
+
+
+def test_a_replica_leaves_vectors_to_the_engine_that_holds_them(mirrors: Mirrors, unit: Unit) -> None:
+    a, b = mirrors("a", "b")
+    engine = Engine("http://nowhere")
+    engine._opened = ExactEngine()  # type: ignore[assignment]
+    made = Gallery(gallery_of(a).path, engine=engine)
+    with made.writing():
+        publish_rows(made, make_rows([str(i) for i in range(N_ITEMS)], unit(N_ITEMS)), index="milvus")
+    b.layer.leaves_vectors = True
+    views = [GalleryReader(Gallery.open(gallery_of(one).path, engine=engine)).view() for one in (a, b)]
+    assert not (gallery_of(b).snapshot_path(1) / "embeddings.npy").exists()
+    np.testing.assert_array_equal(*(one.vectors(np.arange(N_ITEMS)) for one in views))
+    np.testing.assert_array_equal(*(one.nearest(unit(3, 5), 5) for one in views))
+    add(a, unit, "new")
+    assert b.pull()
+    assert (b.ledger.missing(), b.mend("galleries/shoes/versions/1")) == ([], False)
+    assert "new" in ids_of(b)
 
 
 def test_changes_go_through_any_replica(mirrors: Mirrors, home: str, unit: Unit) -> None:
