@@ -51,8 +51,11 @@ def save(settings: Settings, folder: Path, *, on_gallery: OnGallery) -> None:
             with (saved / "galleries" / f"{gallery.name}.tar").open("wb") as stream:
                 export_gallery(gallery, stream, with_searches=True)
             on_gallery(gallery)
-        for path in saved.rglob("*"):
-            sync_path(path)
+        for path in list(saved.rglob("*")):
+            if path.suffix == ".lock":
+                path.unlink()
+            else:
+                sync_path(path)
         saved.rename(folder)
         sync_path(folder.absolute().parent)
 
