@@ -47,7 +47,7 @@ def _slowed(does: Any, seconds: float) -> Any:
 def opened(folder: Path, writer: str, gallery: str, database: str) -> LocalGallery:
     """A gallery of a replica."""
     return open_gallery(
-        gallery, data_dir=folder / writer, home=folder / "home", database=database, redis_url=None
+        gallery, data_dir=folder / writer, home=str(folder.parent / "home"), database=database, redis_url=None
     )
 
 
@@ -73,7 +73,7 @@ def write(gallery: LocalGallery, name: str, until: float, took: list[float]) -> 
 
 def _writer(number: int, options: argparse.Namespace, ready: Any, go: Any, told: Any) -> None:
     slow_store(options.store_ms / 1000)
-    gallery = begun(options.folder, f"replica{number}", f"g{number}", options.database)
+    gallery = begun(options.folder, f"replica{number}", f"{options.folder.name}-{number}", options.database)
     ready.release()
     go.wait()
     took: list[float] = []
