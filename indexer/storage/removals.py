@@ -27,6 +27,7 @@ from vicinal.indexer.storage.files import publishing
 # Columns of the item table that are remembered, in the order of the fields of `Removal`.
 REMEMBERED_COLUMNS = ("id", "content_sha256", "source", "uri", "file_size", "modified_at")
 REMOVED, ASIDE = "removed", "set aside"
+_IS_ASIDE = removals.c.kind == ASIDE
 # Many times what is written to remove items of a large table.
 _RESERVED_BYTES = 4 * 2**20
 Done = TypeVar("Done")
@@ -139,8 +140,12 @@ def remembered(items: pa.Table, aside: Mapping[str, Mapping[str, Any]] | None = 
 
     def note(rows: Rows) -> None:
         number = rows.next_number("removal")
-        _drop_rows(rows, ((one["item"], one["content"]) for one in made))
-        rows.put(removals, *({**one, "number": number} for one in made))
+        # What is set aside and leaves another version, too, stays set aside.
+        stays = {} if aside else {(one.item, one.content): one for one in rows.all(removals, _IS_ASIDE)}
+        again = [stays[_pair(one)]._asdict() for one in made if _pair(one) in stays]
+        new = [one for one in made if _pair(one) not in stays]
+        _drop_rows(rows, map(_pair, new))
+        rows.put(removals, *({**one, "number": number} for one in (*new, *again)))
         rows.add(attachments, *kept)
 
     return note
@@ -152,6 +157,10 @@ def forget(rows: Rows, pairs: Collection[tuple[str, bytes]]) -> None:
     for item_id, content in pairs:
         rows.remove(removals, and_(removals.c.item == item_id, removals.c.content == content))
         rows.change(removals, removals.c.content == content, follows_content=0)
+
+
+def _pair(one: Mapping[str, Any]) -> tuple[str, bytes]:
+    return one["item"], one["content"]
 
 
 def key_of(item_id: str, content: bytes) -> str:
