@@ -1,7 +1,7 @@
 """Hosts of their own for processes of a test: network namespaces, joined by two bridges.
 
     clients  10.x.1.0/24  the test asks the replicas here; never cut
-    home     10.x.2.0/24  Redis (.1), the object store (.2), engines (.3), the database (.4), for replicas
+    home     10.x.2.0/24  Redis (.1), the object store (.2), the database (.3), for replicas
 
 A host is cut off from the home by setting its link there down: packets are lost in silence, both ways, as
 with a cable that is pulled out. One address alone is cut off by a route that leads nowhere. Namespaces need
@@ -66,7 +66,6 @@ class Network:
     hosts: tuple[Host, ...]
     redis: str
     store: str
-    engines: str
     database: str
 
 
@@ -79,7 +78,7 @@ def networked(n_hosts: int) -> Iterator[Network]:
     except (OSError, subprocess.CalledProcessError):
         made.remove()
         hosts = tuple(Host(i, f"127.0.0.{10 + i}", None) for i in range(n_hosts))
-        yield Network(hosts, *["127.0.0.1"] * 4)
+        yield Network(hosts, *["127.0.0.1"] * 3)
         return
     try:
         yield network
@@ -103,7 +102,7 @@ class _Bridges:
         self._names = [f"{self._token}{i}" for i in range(n_hosts)]
 
     def build(self) -> Network:
-        shared = [f"{self._net}.2.{number}" for number in (1, 2, 3, 4)]
+        shared = [f"{self._net}.2.{number}" for number in (1, 2, 3)]
         for kind, addresses in (("c", [f"{self._net}.1.1"]), ("h", shared)):
             _ip("link", "add", f"{self._token}{kind}", "type", "bridge")
             _ip("link", "set", f"{self._token}{kind}", "up")
