@@ -22,8 +22,8 @@ def damage_document(gallery: Path, kind: str, *where: ColumnElement[bool], conte
     damage(gallery, documents, documents.c.kind == kind, *where, content=content)
 
 
-def damage_pointer(gallery: Path, *, n_moves: int = 1) -> None:
-    """Change what the last moves of what is searched say."""
+def damage_pointer(gallery: Path) -> None:
+    """Change what the last move of what is searched says."""
     with state_of(gallery).reading() as rows:
         newest = max(rows.values(moves.c.number))
-    damage(gallery, moves, moves.c.number > newest - n_moves, revision=moves.c.revision + 1)
+    damage(gallery, moves, moves.c.number == newest, revision=moves.c.revision + 1)

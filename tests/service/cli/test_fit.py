@@ -10,12 +10,10 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from tests.damaged_rows import damage
 from tests.service.types import Fail, Run
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.state import state_of
 from vicinal.indexer.state.schema import attachments
-from vicinal.service.records import damaged_records
 from vicinal.service.search.label_scores import labels_beside
 
 DIM = 48
@@ -82,11 +80,3 @@ def test_what_cannot_be_tried_is_refused(run: Run, fail: Fail, gallery: Path, tm
     assert "add them to it" in fail("fit", tmp_path / "own.parquet", "-g", "shop")
     alone = write(tmp_path / "1.parquet", 100, 80, per_label=1)
     assert "no label has two photos" in fail("fit", alone, "-g", "shop")
-
-
-def test_a_damaged_file_beside_is_named(run: Run, fail: Fail, gallery: Path, tmp_path: Path) -> None:
-    run("fit", write(tmp_path / "same.parquet", 50, 80), "-g", "shop")
-    damage(gallery, attachments, content=b"?")
-    (line,) = damaged_records(Gallery(gallery))
-    assert "kind='beside'" in line
-    assert "fit again" in fail("calibrate", "-g", "shop", "--group-by", "label", "--metric", "lda")

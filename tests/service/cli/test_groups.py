@@ -5,11 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.damaged_rows import damage
 from tests.service.types import Run
-from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.state.schema import attachments
-from vicinal.service.records import damaged_records
 
 QUERY = Path("plain") / "view 0.png"
 
@@ -45,12 +41,3 @@ def test_a_threshold_of_groups_is_set_by_hand_and_taken_back(run: Run, data_dir:
     assert "group=lda" in answer["pipeline"]
     run("calibration", "rollback", "-g", "shoes", "--group-by", "label")
     assert search(run, catalog, "--group-by", "label")["threshold"]["calibration"] == first["id"]
-
-
-def test_a_check_also_sees_the_metric_of_labels(run: Run, data_dir: Path) -> None:
-    run("calibrate", "-g", "shoes", "--group-by", "label", "--metric", "lda")
-    gallery = data_dir / "galleries" / "shoes"
-    damage(gallery, attachments, attachments.c.kind == "metric", content=b"?")
-    (line,) = damaged_records(Gallery(gallery))
-    assert "kind='metric'" in line
-    assert line.endswith("calibrate again")

@@ -70,19 +70,6 @@ def test_a_comparison_is_given_back_and_never_changed(
         store.keep(made)
 
 
-def test_a_damaged_comparison_is_an_error_and_passed_over_in_lists(
-    gallery: Gallery, made: Comparison
-) -> None:
-    store = ComparisonStore(gallery.path)
-    store.keep(made)
-    store.keep(made.model_copy(update={"id": "second"}))
-    damage_document(gallery.path, "comparison", documents.c.id == "second")
-    store = ComparisonStore(gallery.path)
-    with pytest.raises(ComparisonRecordError, match="compare again"):
-        store.find("second")
-    assert [one.id for one in store.history(passes_over_damaged=True)] == ["first"]
-
-
 def test_a_choice_does_not_hold_for_another_bundle(
     gallery: Gallery, embedder: Embedder, made: Comparison, bundles: ServedBundles
 ) -> None:

@@ -25,7 +25,7 @@ from vicinal.service.comparing.record import ComparisonRequest, PipelineGrid
 from vicinal.service.comparing.store import put_in_force
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.galleries.open_galleries import OpenGalleries
-from vicinal.service.galleries.versions import activate_version, check_version
+from vicinal.service.galleries.versions import activate_version
 from vicinal.service.labelling.session import LabelSession
 from vicinal.service.problem_types import ERRORS
 from vicinal.service.records import damaged_records
@@ -164,35 +164,6 @@ def test_without_seals_some_would(bundles: ServedBundles, monkeypatch: pytest.Mo
     assert other_answers(bundles, changes)[1]
 
 
-def test_every_changed_record_is_found_by_a_check(bundles: ServedBundles) -> None:
-    """With what to do about it; files of versions are made again."""
-    gallery = Gallery(folder_of(bundles))
-    assert damaged_records(gallery) == []
-    for name, change in changed_files(gallery.path, "*.json", 1):
-        path = gallery.path / name
-        if path.name in ("latest_version_hint.json", "checked.json"):
-            # Lance's, which we never follow, and a note that no longer counts.
-            continue
-        intact = path.read_bytes()
-        change()
-        found = damaged_records(gallery)
-        if "versions" in path.parts:
-            assert (found, check_version(gallery, gallery.versions()[-1]) is None) == ([], False)
-        else:
-            assert [line.startswith(f"'{path}' is damaged: ") for line in found] == [True]
-        path.write_bytes(intact)
-
-
-def test_every_changed_row_is_found_by_a_check(bundles: ServedBundles, tmp_path: Path) -> None:
-    gallery = Gallery(folder_of(bundles))
-    for name, change in changed_rows(gallery.path, 1):
-        kept = shutil.copy(gallery.path / "gallery.db", tmp_path)
-        change()
-        (line,) = damaged_records(gallery)
-        assert line.startswith(f"a row of '{name.split('.')[0]}' (")
-        shutil.copy(kept, gallery.path)
-
-
 @pytest.mark.slow
 def test_a_version_is_put_in_force_again_as_it_was(bundles: ServedBundles) -> None:
     """The way back that the error names, live changes and calibrations included."""
@@ -205,13 +176,3 @@ def test_a_version_is_put_in_force_again_as_it_was(bundles: ServedBundles) -> No
     assert f"vicinal gallery activate shoes {told.version} --data-dir " in line
     activate_version(gallery, told.version)
     assert answer(bundles) == before
-
-
-@pytest.mark.slow
-def test_without_a_whole_move_a_version_comes_back_as_it_is(bundles: ServedBundles, tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(bundles.settings.galleries_path / "shoes", tmp_path / "shoes"))
-    gallery = Gallery(folder)
-    damage_pointer(folder, n_moves=100)
-    activate_version(gallery, gallery.versions()[-1])
-    # What was removed since stays removed.
-    assert len(GalleryReader(gallery).view()) == 59

@@ -10,7 +10,6 @@ from urllib.parse import quote
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.damaged_rows import damage_document
 from tests.service.types import MakeSettings
 from vicinal.models.bundle import ModelBundle
 from vicinal.service.galleries.open_galleries import OpenGalleries
@@ -92,16 +91,6 @@ def test_a_gallery_that_is_deleted_while_it_is_read_is_not_there(
     path = f"{SHOES}/thumbnails/plain/view 0.png"
     answer = TestClient(create_app(make_settings(data_dir))).get(path)
     assert (answer.status_code, answer.json()["type"]) == (404, "urn:vicinal:problem:gallery-not-found")
-
-
-def test_a_damaged_calibration_is_named_in_the_list_and_hides_no_gallery(
-    calibrated_base: Path, tmp_path: Path, make_settings: MakeSettings
-) -> None:
-    copy = Path(shutil.copytree(calibrated_base, tmp_path / "copy"))
-    damage_document(copy / "galleries" / "shoes", "calibration")
-    with TestClient(create_app(make_settings(copy))) as client:
-        listed = client.get("/v1/galleries").json()["galleries"]
-    assert ["missing or damaged" in one["calibration_problem"] for one in listed] == [True]
 
 
 def test_a_gallery_says_in_short_what_to_expect_of_it(client: TestClient) -> None:

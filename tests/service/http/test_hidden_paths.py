@@ -12,9 +12,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.damaged_rows import damage, damage_document
 from tests.service.types import MakeSettings
-from vicinal.indexer.state.schema import activations
 from vicinal.models.bundle import ModelBundle
 from vicinal.service.http.app import create_app
 from vicinal.service.http.state import state_of
@@ -42,12 +40,6 @@ def _noise(path: Path) -> None:
     path.write_bytes(b"noise" * 1000)
 
 
-def _other_calibration(settings: Settings) -> None:
-    gallery = settings.gallery_path("shoes")
-    damage_document(gallery, "calibration")
-    damage(gallery, activations, calibration="another")
-
-
 def _remove(pattern: str) -> Damage:
     def remove(settings: Settings) -> None:
         found = list(settings.data_dir.rglob(pattern))
@@ -63,14 +55,10 @@ def _folder_at(path: Path) -> None:
     path.mkdir(parents=True)
 
 
-# Each with what tells that it was met; files that are derived from the rows are made again.
+# Each with what tells that it was met.
 DAMAGES: dict[str, tuple[Damage, str]] = {
     "nothing": (lambda _: None, "item-not-found"),
-    "pointer": (_garble("galleries/shoes/active*.json"), "gallery-damaged"),
-    "snapshot": (_garble("snapshot.json"), "no_match"),
-    "index and arrays": (_garble("versions/1/*[yx]"), "no_match"),
     "rows": (_remove("items.lance"), "gallery-files-damaged"),
-    "calibration": (_other_calibration, "calibration-damaged"),
     "bundle": (_garble("bundles/first/backbone.onnx"), "bundle-mismatch"),
     "keys": (lambda settings: _noise(settings.data_dir / "server.db"), "keys-damaged"),
     "state": (

@@ -123,6 +123,8 @@ def test_a_replica_is_ready_as_long_as_one_gallery_can_be_searched(
     assert ready() == [503, 200]
     told = client.get("/readyz?galleries=any").json()
     assert (told["ready"], len(told["reasons"])) == (True, 1)
+    listed = client.get("/v1/galleries").json()
+    assert ([one["name"] for one in listed["galleries"]], [*listed["problems"]]) == (["shoes"], ["hats"])
     damage_pointer(galleries / "shoes")
     assert ready() == [503, 503]
     assert client.get("/readyz?galleries=some").status_code == 422

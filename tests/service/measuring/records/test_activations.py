@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 
 import pytest
@@ -71,16 +70,3 @@ def test_after_damage_nothing_is_in_force_until_something_is_put_in_force(
     activate(gallery, CONTEXTUAL, "c")
     assert in_force(activations) == {CONTEXTUAL: "c", OFF: "b"}
     assert activations.roll_back(CONTEXTUAL) == "a"
-
-
-@pytest.mark.slow
-def test_changes_at_the_same_time_are_all_kept(activations: Activations, gallery: Path) -> None:
-    threads = [
-        threading.Thread(target=activate, args=(gallery, f"pipeline {number}", str(number)))
-        for number in range(8)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert {one.calibration for one in activations.all().values()} == {str(number) for number in range(8)}
