@@ -1,10 +1,5 @@
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
-import sys
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -154,41 +149,6 @@ def test_the_searches_of_a_gallery_that_has_gone_do_not_bring_it_back(store: Sea
     with pytest.raises(GalleryNotFoundError):
         store.keep([(a_search(), None)], **ALWAYS)
     assert not store.gallery.exists()
-
-
-KILLED = """
-import sys
-from pathlib import Path
-from tests.service.answering.test_store import a_search, ALWAYS
-from vicinal.service.answering.store import SearchStore
-
-store = SearchStore(Path(sys.argv[1]))
-for number in range(100_000):
-    store.keep([(a_search(id=f"s{number}"), b"x" * 1000)], most=100_000, days=1.0)
-    store.answer(f"s{number}", "absent", by="eve")
-    print(number, flush=True)
-"""
-
-
-@pytest.mark.slow
-def test_a_killed_process_loses_nothing_that_it_told_of(tmp_path: Path) -> None:
-    store = SearchStore(tmp_path)
-    program = [sys.executable, "-P", "-c", KILLED, str(store.gallery)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    told = -1
-    for _ in range(3):
-        with subprocess.Popen(program, stdout=subprocess.PIPE, text=True, env=environment) as process:
-            assert process.stdout is not None
-            for line in process.stdout:
-                told = max(told, json.loads(line))
-                if json.loads(line) >= 5:
-                    os.kill(process.pid, signal.SIGKILL)
-                    break
-        assert told >= 5
-        assert {f"s{one}" for one in range(told + 1)} <= {one.id for one in store.searches()}
-        answered = [one.search for one in store.answers()]
-        assert len(answered) == len(set(answered))
-        assert len(answered) >= told + 1
 
 
 def picture(seed: int, noise: int = 0) -> bytes:
