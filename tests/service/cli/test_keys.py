@@ -29,13 +29,6 @@ def test_a_key_is_made_shown_once_and_listed_without_itself(run: Run) -> None:
     assert not {"salt", "digest"} & json.loads(shown)[0].keys()
 
 
-def test_a_key_is_revoked(run: Run) -> None:
-    made = json.loads(run("keys", "create", "shop", "-s", "search", "--json").stdout)
-    assert store().find(made["key"]) is not None
-    assert "is revoked" in run("keys", "revoke", "shop").stdout
-    assert store().find(made["key"]) is None
-
-
 def test_keys_are_turned_off_by_a_command_alone(run: Run, fail: Fail) -> None:
     run("keys", "create", "shop", "-s", "search")
     run("keys", "revoke", "shop")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 from collections import Counter
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -16,12 +15,10 @@ from fastapi.testclient import TestClient
 
 from tests.damaged_rows import damage_document
 from tests.service.types import MakeSettings
-from vicinal.indexer.errors import BundleMismatchError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.index_job import index_items
 from vicinal.indexer.sources import read_source, source_name
 from vicinal.indexer.state import Rows, State
-from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.galleries.open_galleries import OpenGalleries
@@ -131,16 +128,6 @@ def test_a_matcher_that_a_request_holds_keeps_its_version(
     expected = held.search(item_ids=["plain/view 0.png"])[0].candidates
     index_half(gallery, catalog, galleries.own.embedder)
     assert held.search(item_ids=["plain/view 0.png"])[0].candidates == expected
-
-
-def test_a_gallery_of_another_bundle_is_listed_with_its_problem(
-    data_dir: Path, make_settings: MakeSettings, tmp_path: Path, write_bundle: Callable[..., ModelBundle]
-) -> None:
-    other = write_bundle(tmp_path / "other", seed=1)
-    galleries = OpenGalleries(ServedBundles(make_settings(data_dir, bundle=other.path)))
-    with pytest.raises(BundleMismatchError):
-        galleries.matcher("shoes")
-    assert other.fingerprint in str(galleries.states()[0].problem)
 
 
 def test_a_gallery_that_was_deleted_and_made_anew_is_not_taken_for_the_old_one(

@@ -91,20 +91,6 @@ def test_a_wrong_match_says_why_and_one_step_sets_its_item_aside(
     assert (gone.status_code, gone.json()["type"]) == (404, "urn:vicinal:problem:item-not-set-aside")
 
 
-def test_what_stays_for_a_copy_gets_its_label_until_that_is_back(web: TestClient) -> None:
-    copy, stays = (one["id"] for one in told(web.get(f"{OWN}/items", params={"size": 2}))["items"])
-    one = {"id": stays}
-    told(web.patch(f"{OWN}/item", params=one, json={"label": None, "metadata": {"note": "a"}}))
-    told(web.patch(f"{OWN}/item", params={"id": copy}, json={"label": "boot", "metadata": {"note": "b"}}))
-    body = {"ids": [copy], "reason": "a copy", "instead": {copy: stays}}
-    done = told(web.post(f"{OWN}/set-aside", json=body))
-    assert (done["removed"], done["carried"]) == (1, 1)
-    assert done["conflicts"] == [f"'{stays}' keeps its metadata.note, '{copy}' has another"]
-    assert told(web.get(f"{OWN}/item", params=one))["label"] == "boot"
-    told(web.delete(f"{OWN}/set-aside", params={"id": copy}))
-    assert told(web.get(f"{OWN}/item", params=one))["label"] is None
-
-
 @pytest.mark.slow
 def test_neither_source_nor_calibration_brings_back_what_is_set_aside(
     data_dir: Path, catalog: Path, embedder: Embedder, make_settings: MakeSettings, matcher: Matcher
