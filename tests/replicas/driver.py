@@ -66,8 +66,6 @@ FAULTS = (
     "freeze the database",
 )
 
-State = dict[str, str | None]
-
 
 def vector(item_id: str) -> list[float]:
     """Embedding of an item, unlike all others."""

@@ -20,8 +20,6 @@ from vicinal.service.surfaces.jobs import job_kinds
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).resolve().parents[3]
-
 
 @pytest.fixture
 def settings(data_dir: Path, make_settings: MakeSettings) -> Settings:
