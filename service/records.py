@@ -15,9 +15,8 @@ from sqlalchemy import ColumnElement
 from vicinal.calibration.advice import Advice, Names, advise, own_names
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.state import DamagedRowError, Rows, schema, state_of
-from vicinal.indexer.state.bringing import old_files
 from vicinal.indexer.state.schema import attachments, documents
-from vicinal.indexer.storage.files import broken_files
+from vicinal.indexer.storage.files import broken_tags
 from vicinal.service.errors import RecordNotFoundError, ServiceError
 
 logger = logging.getLogger(__name__)
@@ -47,12 +46,7 @@ def remedy_of_row(gallery: Path, kind: str) -> Advice:
 
 def damaged_records(gallery: Gallery, names: Names = own_names) -> list[str]:
     """Damaged rows and files of a gallery, each with what to do; the rest is for `check_version`."""
-    passed_over = {gallery.path / "versions", *old_files(gallery.path, of_server=False)}
-    lines = [
-        f"'{path}' is damaged: {_BACKUP}"
-        for path in broken_files(gallery.path)
-        if passed_over.isdisjoint((path, *path.parents))
-    ]
+    lines = [f"'{path}' is damaged: {_BACKUP}" for path in broken_tags(gallery.path)]
     for damage in state_of(gallery.path).damaged():
         is_document = damage.table in (documents.name, attachments.name)
         remedy = remedy_of_row(gallery.path, damage.row["kind"] if is_document else damage.table)

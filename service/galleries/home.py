@@ -18,7 +18,7 @@ from pydantic import ConfigDict, Field
 
 from vicinal.indexer.errors import GalleryBusyError, IndexerError, StorageError
 from vicinal.indexer.state.state import CHANNEL
-from vicinal.indexer.storage.files import file_lock
+from vicinal.indexer.storage.files import hold_file
 from vicinal.indexer.storage.home import Mirror
 from vicinal.indexer.storage.home.joining import join
 from vicinal.service.database import open_database
@@ -132,7 +132,7 @@ class HomeFollower(BackgroundWork):
 
     def _work(self) -> None:
         while not self._is_stopping:
-            with suppress(GalleryBusyError, StorageError), file_lock(self._lock, "another process follows"):
+            with suppress(GalleryBusyError, StorageError), hold_file(self._lock, "another process follows"):
                 self._follow()
             if self._looked(self._mirror.follow):
                 self._on_change()

@@ -25,7 +25,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from vicinal.indexer.errors import IndexerError, StorageError
-from vicinal.indexer.storage.files import file_lock, make_folder
+from vicinal.indexer.storage.files import hold_file, make_folder
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.keys import Grant
 from vicinal.service.observability.logs import request_id_of, with_request_id
@@ -247,7 +247,7 @@ class AuditLog:
         text = json.dumps(line, ensure_ascii=True, default=str) + "\n"
         make_folder(self.path.parent)
         busy = f"the audit log '{self.path}' is held by a process that hangs"
-        with file_lock(self.path.with_suffix(".lock"), busy, patience=_PATIENCE):
+        with hold_file(self.path.with_suffix(".lock"), busy, patience=_PATIENCE):
             try:
                 self._rotate()
                 descriptor = self._opened()
