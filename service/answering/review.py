@@ -523,7 +523,7 @@ class SearchReview:
             for rate in SEARCH_RATES:
                 one = None if searches is None else searches.interval(rate, threshold)
                 if one is not None:
-                    found[rate] = StatedRate(rate=one.rate, low=one.low, high=one.high)
+                    found[rate] = StatedRate.of(one)
         with _scores_lock:
             _rates[state] = found
         return found

@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from functools import cached_property
-from typing import Self
+from typing import Any, Self
 
 from pydantic import BaseModel, Field, ValidationError
+from sqlalchemy import Row
 
-from vicinal.calibration import CalibrationError, RateInterval, Target, TopScoreCounts, UnreachableTargetError
-from vicinal.calibration.arrays import Ints
+from vicinal.calibration import CalibrationError, Target, TopScoreCounts, UnreachableTargetError
 from vicinal.calibration.rates.answered_pairs import AnsweredPairs
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.state import DamagedRowError, Rows, state_of
@@ -60,14 +59,6 @@ class _Head(BaseModel, frozen=True, extra="forbid"):
     seed: int = 0
 
 
-class _Answered(BaseModel, frozen=True, extra="forbid"):
-    """Question and its answer."""
-
-    number: int
-    pair: int
-    same: bool | None
-
-
 class LabelEstimate(BaseModel, frozen=True, extra="forbid"):
     """Estimate from the answers so far.
 
@@ -96,13 +87,9 @@ class LabelState(BaseModel, frozen=True, extra="forbid"):
     """State of a session."""
 
     id: str = Field(description="Id of the session, and of the calibration that it ends as.")
-    gallery: str
     target: str
-    pipeline: str
     n_answers: int = Field(description="Answers so far, those that could not tell included.")
-    n_skipped: int = Field(description="Answers that could not tell.")
     n_gone: int = Field(description="Answers about photos that are gone: kept, and counted in nothing.")
-    fewest: int = Field(description="Answers before which nothing is estimated.")
     questions: list[LabelQuestion] = Field(
         description="What is asked next; the first is to be answered now. Empty when all pairs were."
     )
@@ -119,9 +106,24 @@ class LabelSession:
     def __init__(self, gallery: Gallery, session_id: str, view: GalleryView) -> None:
         self.gallery = gallery
         self._view, self._state = view, state_of(gallery.path)
-        with self._reading() as rows:
+        with self._state.reading() as rows, _told(gallery):
             self.head = _Head.model_validate_json(_document(rows, session_id) or "")
-        self._known: tuple[list[_Answered], AnsweredPairs] | None = None
+            c = attachments.c
+            found = rows.first(attachments, c.kind == _KIND, c.id == session_id, c.name == _PAIRS)
+        drawn = ScoredPairs.from_bytes(b"" if found is None else found.content)
+        # Those of items that are there, and their places among all, by which answers are kept.
+        self.pairs, self._places = drawn.among(view.live)
+        self._read()
+
+    def _read(self) -> None:
+        """Read the answers so far; those about photos that are there count."""
+        said, place_of = self.answers(), {pair: place for place, pair in enumerate(self._places.tolist())}
+        there = [one for one in said if one.pair in place_of]
+        self._n_answers = len(said)
+        self._asked = [place_of[one.pair] for one in there]
+        self._replies = [_MEANT[one.said] for one in there]
+        self._n_told = len(there) - self._replies.count(None)
+        self._known: dict[int, AnsweredPairs] = {}
 
     @classmethod
     def start(cls, matcher: Matcher, target: Target) -> Self:
@@ -185,106 +187,97 @@ class LabelSession:
             return found
         return cls.start(matcher, target)
 
-    def answers(self) -> list[_Answered]:
-        """Questions and answers so far."""
-        with self._reading() as rows:
-            return self._answers(rows)
+    def answers(self) -> list[Row[Any]]:
+        """Rows of the answers so far."""
+        with self._state.reading() as rows, _told(self.gallery):
+            return rows.all(verdicts, verdicts.c.session == self.head.id, order_by=[verdicts.c.number])
 
     def answer(self, number: int, same: bool | None, *, by: str = "") -> None:
         """Keep the answer of a person to a question, numbered from 0; None where it cannot be told."""
-        answers = self.answers()
-        _require_next(number, len(answers))
-        questions = self.questions(answers)
+        _require_next(number, self._n_answers)
+        questions = self.questions()
         if not questions:
             raise RequestError("all pairs were asked about: finish the session")
         first, other = (one["id"] for one in self._view.items(questions[0].items))
         said = {"session": self.head.id, "said": _SAID[same], "first": first, "other": other, "by": by}
-        said |= {"pair": int(self._held[1][questions[0].pair]), "at": datetime.now(UTC).timestamp()}
+        said |= {"pair": int(self._places[questions[0].pair]), "at": datetime.now(UTC).timestamp()}
         with self._state.changing() as rows:
             _require_next(number, rows.count(verdicts, verdicts.c.session == self.head.id))
             rows.add(verdicts, {"number": rows.next_number("verdict"), "place": 0, **said})
+        self._read()
 
     def undo(self) -> None:
         """Forget the last answer; its question comes again."""
-        there = [one.number for one in self.answers() if one.pair in self._held[1]]
+        there = [one.number for one in self.answers() if one.pair in self._places]
         if not there:
             raise RequestError("there is no answer to take back")
         with self._state.changing() as rows:
             rows.remove(verdicts, verdicts.c.number == there[-1])
+        self._read()
 
-    def questions(self, answers: list[_Answered] | None = None) -> list[Question]:
+    def questions(self) -> list[Question]:
         """Questions that are asked next, as far as that is settled: the first is to be answered now."""
-        so_far = self._counted(answers)
-        n_before = len(so_far) // BLOCK * BLOCK
-        asked, replies = _columns(so_far[:n_before])
-        head = self.head
-        found = self._posterior(so_far[:n_before])
-        block = next_block(self.pairs, asked, replies, found=found, target=head.target, seed=head.seed)
-        return block[len(so_far) - n_before :]
+        n = len(self._asked) // BLOCK * BLOCK
+        options: dict[str, Any] = {"target": self.head.target, "seed": self.head.seed}
+        found = self._posterior(n)
+        block = next_block(self.pairs, self._asked[:n], self._replies[:n], found=found, **options)
+        return block[len(self._asked) - n :]
 
-    def estimate(self, answers: list[_Answered] | None = None) -> LabelEstimate | None:
+    def estimate(self) -> LabelEstimate | None:
         """The threshold that the answers so far give; None with too few, or where none holds the target."""
-        so_far, target = self._counted(answers), self.head.target
-        n_told = _n_told(so_far)
-        if n_told < FEWEST:
+        if self._n_told < FEWEST:
             return None
-        found = self._posterior(so_far)
+        found, target = self._posterior(), self.head.target
         border = found.border(target)
         if border is None:
             return None
         rates = [found.interval(Target(rate=one, value=0.5), border) for one in ("precision", "far")]
         return LabelEstimate(
             threshold=float(self.pairs.strata.lowest[border]),
-            precision=_stated(rates[0]),
-            far=_stated(rates[1]),
-            errors=_stated(found.error_interval()),
-            is_enough=progress(found, n_told, target) >= 1.0,
+            precision=StatedRate.of(rates[0]),
+            far=StatedRate.of(rates[1]),
+            errors=StatedRate.of(found.error_interval()),
+            is_enough=progress(found, self._n_told, target) >= 1.0,
         )
 
     def state(self) -> LabelState:
         """State for a page."""
-        answers, head = self.answers(), self.head
-        counted, estimate = self._counted(answers), self.estimate(answers)
-        n_told = _n_told(counted)
-        questions = [
-            LabelQuestion(number=number, items=tuple(one["id"] for one in self._view.items(question.items)))
-            for number, question in enumerate(self.questions(answers), start=len(answers))
-        ]
+        head, estimate = self.head, self.estimate()
         return LabelState(
             id=head.id,
-            gallery=self.gallery.name,
             target=str(head.target),
-            pipeline=head.pipeline.key,
-            n_answers=len(answers),
-            n_skipped=len(counted) - n_told,
-            n_gone=len(answers) - len(counted),
-            fewest=FEWEST,
-            questions=questions,
-            progress=progress(self._posterior(counted), n_told, head.target),
+            n_answers=self._n_answers,
+            n_gone=self._n_answers - len(self._asked),
+            questions=[
+                LabelQuestion(
+                    number=number, items=tuple(one["id"] for one in self._view.items(question.items))
+                )
+                for number, question in enumerate(self.questions(), start=self._n_answers)
+            ],
+            progress=progress(self._posterior(), self._n_told, head.target),
             estimate=estimate,
-            sentence=_sentence(n_told, estimate),
+            sentence=_sentence(self._n_told, estimate),
         )
 
     def finish(self, matcher: Matcher) -> CalibrationRecord:
         """Make a calibration of the answers, and put it in force."""
-        answers = self._counted()
-        n_told = _n_told(answers)
-        if n_told < FEWEST:
-            raise CalibrationError(f"{n_told} answers say too little: go on to {FEWEST} at least")
-        found, head = self.estimate(), self.head
+        if self._n_told < FEWEST:
+            raise CalibrationError(f"{self._n_told} answers say too little: go on to {FEWEST} at least")
+        found = self.estimate()
         if found is None:
-            raise self._unreachable(answers)
-        distinct = {one.pair for one in answers if one.same is not None}
+            raise self._unreachable()
+        told = {pair for pair, same in zip(self._asked, self._replies, strict=True) if same is not None}
         evidence = AnswerEvidence(
             n_pairs=len(self.pairs.scores),
-            n_asked=len(distinct),
-            n_again=n_told - len(distinct),
-            n_skipped=len(answers) - n_told,
+            n_asked=len(told),
+            n_again=self._n_told - len(told),
+            n_skipped=self._replies.count(None),
             precision=found.precision,
             far=found.far,
             errors=found.errors,
         )
-        asked_for = {name: value for name, value in head if name != "created_at"}
+        asked_for = {name: value for name, value in self.head if name != "created_at"}
+        top_scores = TopScoreCounts.of_calibration(self.pairs.top_scores, found.threshold)
         record = CalibrationRecord(
             **asked_for,
             format_version=2,
@@ -292,24 +285,22 @@ class LabelSession:
             source="answers",
             threshold=found.threshold,
             rates=Rates(far=found.far.rate, frr=None, fpir=None, fnir=None, hit_rate_1=None),
-            evidence=Evidence(
-                rates={},
-                answers=evidence,
-                top_scores=TopScoreCounts.of_calibration(self.pairs.top_scores, found.threshold),
-            ),
+            evidence=Evidence(rates={}, answers=evidence, top_scores=top_scores),
         )
         kept = matcher.calibrations.add(record)
-        self.discard()
+        with self._state.changing() as rows:
+            rows.remove(documents, documents.c.kind == _KIND, documents.c.id == "")
         return kept
 
-    def _posterior(self, answers: list[_Answered]) -> AnsweredPairs:
-        """Posterior of the answers; a call asks for the same several times."""
-        if self._known is None or self._known[0] != answers:
-            self._known = list(answers), posterior(self.pairs, *_columns(answers), self.head.seed)
-        return self._known[1]
+    def _posterior(self, n: int | None = None) -> AnsweredPairs:
+        """Posterior of the first n answers, or of all; a call asks for the same several times."""
+        n = len(self._asked) if n is None else n
+        if n not in self._known:
+            self._known[n] = posterior(self.pairs, self._asked[:n], self._replies[:n], self.head.seed)
+        return self._known[n]
 
-    def _unreachable(self, answers: list[_Answered]) -> UnreachableTargetError:
-        rates = self._posterior(answers).rate(self.head.target).mean(axis=0)
+    def _unreachable(self) -> UnreachableTargetError:
+        rates = self._posterior().rate(self.head.target).mean(axis=0)
         is_precision = self.head.target.rate == "precision"
         return UnreachableTargetError(
             str(self.head.target),
@@ -318,41 +309,6 @@ class LabelSession:
             "even of the most alike photos too many are different",
         )
 
-    def discard(self) -> None:
-        """End the session; its answers stay."""
-        with self._state.changing() as rows:
-            rows.remove(documents, documents.c.kind == _KIND, documents.c.id == "")
-
-    def _counted(self, answers: list[_Answered] | None = None) -> list[_Answered]:
-        """Answers, all when None, about photos that are there, each with the place of its pair in `pairs`."""
-        so_far = self.answers() if answers is None else answers
-        place_of = {int(pair): place for place, pair in enumerate(self._held[1])}
-        there = (one for one in so_far if one.pair in place_of)
-        return [one.model_copy(update={"pair": place_of[one.pair]}) for one in there]
-
-    @property
-    def pairs(self) -> ScoredPairs:
-        """The pairs that questions are drawn from: of items that are there."""
-        return self._held[0]
-
-    @cached_property
-    def _held(self) -> tuple[ScoredPairs, Ints]:
-        """The `pairs`, and their places among all that were drawn, by which answers are kept."""
-        c = attachments.c
-        with self._reading() as rows:
-            found = rows.first(attachments, c.kind == _KIND, c.id == self.head.id, c.name == _PAIRS)
-        drawn = ScoredPairs.from_bytes(b"" if found is None else found.content)
-        return drawn.among(self._view.live)
-
-    @contextmanager
-    def _reading(self) -> Iterator[Rows]:
-        with self._state.reading() as rows, _told(self.gallery):
-            yield rows
-
-    def _answers(self, rows: Rows) -> list[_Answered]:
-        found = rows.all(verdicts, verdicts.c.session == self.head.id, order_by=[verdicts.c.number])
-        return [_Answered(number=one.number, pair=one.pair, same=_MEANT[one.said]) for one in found]
-
 
 def _require_next(number: int, n_answers: int) -> None:
     if number != n_answers:
@@ -360,10 +316,6 @@ def _require_next(number: int, n_answers: int) -> None:
             f"question {number + 1} is not to be answered now, {n_answers + 1} is: somebody else "
             "answers too, or the page is old"
         )
-
-
-def _columns(answers: list[_Answered]) -> tuple[list[int], list[bool | None]]:
-    return [one.pair for one in answers], [one.same for one in answers]
 
 
 def _sentence(n_told: int, found: LabelEstimate | None) -> str:
@@ -381,14 +333,6 @@ def _sentence(n_told: int, found: LabelEstimate | None) -> str:
             "More answers will hardly change this: finish with what is known, or ask for a lower precision."
         )
     return "Go on: this is not known well enough yet."
-
-
-def _n_told(answers: list[_Answered]) -> int:
-    return sum(one.same is not None for one in answers)
-
-
-def _stated(found: RateInterval) -> StatedRate:
-    return StatedRate(rate=found.rate, low=found.low, high=found.high)
 
 
 def _document(rows: Rows, session_id: str) -> str | None:

@@ -182,6 +182,11 @@ class StatedRate(Frozen):
     low: float
     high: float
 
+    @classmethod
+    def of(cls, found: RateInterval) -> Self:
+        """A rate as it is told."""
+        return cls(rate=found.rate, low=found.low, high=found.high)
+
 
 class AnswerEvidence(Frozen):
     """Evidence of a threshold from answers about pairs of photos (`calibration.rates.answered_pairs`).

@@ -110,7 +110,6 @@ COMPOSED = {"add_embeddings", "add_item", "add_images", "compact", "wait_for_job
 LEFT_OUT = {
     "add_answer",
     "call_no_copies",
-    "discard_labelling",
     "dry_run",
     "finish_labelling",
     "follow_job",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastapi import HTTPException, Request, Response
+from fastapi import HTTPException, Request
 from pydantic import Field
 
 from vicinal.service.http.access import call_of
@@ -69,14 +69,6 @@ def finish_labelling(gallery: str, state: StateDependency) -> CalibrationStateBo
     """Make a calibration of the answers, and put it in force."""
     session, matcher = _current(state, gallery)
     return describe_record(matcher, session.finish(matcher))
-
-
-@router.delete("", status_code=204)
-def discard_labelling(gallery: str, state: StateDependency) -> Response:
-    """End the session without a threshold."""
-    session, _ = _current(state, gallery)
-    session.discard()
-    return Response(status_code=204)
 
 
 def _current(state: State, gallery: str) -> tuple[LabelSession, Matcher]:
