@@ -146,8 +146,6 @@ class Comparison(Recorded):
         recommended: Number of the variant to use.
     """
 
-    former_keys = ("optimism", "conditions", "decision", "items")
-
     format_version: Literal[1] = 1
     id: str
     created_at: datetime

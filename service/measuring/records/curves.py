@@ -19,7 +19,7 @@ Kept beside the record as compressed JSON of this form (version 1):
     example: {"query": id or null, "item": id, "query_label": "...", "item_label": "..." or null, "score": s}
 
 In leave-one-out a query is an item of the gallery, and its id is that item's. Of two items that are false
-accepts of each other one example is kept. Former releases also kept curves of rates, which `.points` has.
+accepts of each other one example is kept.
 """
 
 from __future__ import annotations
@@ -72,8 +72,6 @@ class Example(Frozen):
 
 class CalibrationCurves(Recorded):
     """All of them; see the module."""
-
-    former_keys = ("curves",)
 
     format_version: int = 1
     histograms: Histograms

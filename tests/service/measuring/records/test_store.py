@@ -108,8 +108,10 @@ def test_a_record_of_the_first_format_can_still_be_read(store: CalibrationStore)
     assert store.get("first") == make_record()
 
 
-def test_a_record_with_an_unknown_field_is_refused(store: CalibrationStore) -> None:
-    keep_text(store, "first", json.dumps({**json.loads(make_record().model_dump_json()), "treshold": 0.1}))
+def test_a_record_without_a_threshold_is_refused(store: CalibrationStore) -> None:
+    fields = json.loads(make_record().model_dump_json())
+    fields["treshold"] = fields.pop("threshold")
+    keep_text(store, "first", json.dumps(fields))
     with pytest.raises(CalibrationRecordError, match="not read any more"):
         store.get("first")
 
