@@ -230,11 +230,6 @@ def _kept(offered: _Offered, salt: str) -> tuple[KeptSearch, bytes | None]:
     (found,) = matcher.search(embedded=EmbeddedImages(rows, {}), asked=asked)
     # Another pipeline was put in force meanwhile.
     found = found if found.pipeline == answer.pipeline else answer
-    groups = [*(found.groups or ()), *(found.candidate_groups or ())]
-    # A group is shown by its best item, and scored as a whole.
-    scored = [(one.items[0], one.score) for one in groups if one.items] or [
-        (one, one.score) for one in (*found.matches, *found.candidates)
-    ]
     signature = picture = None
     if image is not None:
         patient = replace(matcher.embedder.limits, wait_seconds=None)
@@ -247,7 +242,9 @@ def _kept(offered: _Offered, salt: str) -> tuple[KeptSearch, bytes | None]:
         version=answer.version,
         revision=answer.revision,
         pipeline=answer.pipeline,
-        candidates=tuple(KeptCandidate(one.id, one.label, score) for one, score in scored[:_N_CANDIDATES]),
+        candidates=tuple(
+            KeptCandidate(one.id, one.label, score) for _, one, score in found.entries[:_N_CANDIDATES]
+        ),
         verdict=answer.verdict,
         threshold=answer.threshold.value,
         calibration=answer.threshold.calibration,

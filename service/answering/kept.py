@@ -25,7 +25,7 @@ def new_search_id() -> str:
 
 @dataclass(frozen=True)
 class KeptCandidate:
-    """Candidate of a kept search, as it was found."""
+    """Candidate of a search: an item alone, or the best one of a label or group, with its score."""
 
     id: str
     label: str | None

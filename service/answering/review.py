@@ -7,7 +7,6 @@ Searches are drawn by chance within strata of their best score under the pipelin
 from __future__ import annotations
 
 import difflib
-import logging
 import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -22,15 +21,13 @@ from pydantic import Field
 from vicinal.calibration import CalibrationError
 from vicinal.calibration.arrays import Floats
 from vicinal.calibration.rates.answered_searches import SEARCH_RATES, SearchRate, next_draws
-from vicinal.indexer.errors import IndexerError, ItemNotFoundError
+from vicinal.indexer.errors import ItemNotFoundError
 from vicinal.indexer.jobs.changes import digests_of
-from vicinal.refine.errors import RefineError
 from vicinal.service.answering.asking import Asking, differ, in_words, said_twice, settle
 from vicinal.service.answering.different import called_different
 from vicinal.service.answering.drawn import SearchedItems, drawn_searches
-from vicinal.service.answering.kept import AnswerKind, KeptSearch, SearchAnswer, standing
+from vicinal.service.answering.kept import AnswerKind, KeptCandidate, KeptSearch, SearchAnswer, standing
 from vicinal.service.answering.store import SearchStore
-from vicinal.service.answering.why import WrongMatchBody, explain_wrong
 from vicinal.service.errors import AnswerNotFoundError, RequestError, UnknownLabelError
 from vicinal.service.measuring.evidence import StatedRate
 from vicinal.service.measuring.matcher import Matcher
@@ -39,7 +36,6 @@ from vicinal.service.search.answers import Answer, Threshold, Verdict
 from vicinal.service.search.scorer import N_DECIDED_CANDIDATES
 from vicinal.service.words import counted, number_of
 
-logger = logging.getLogger(__name__)
 Shown = Literal["no_match", "unsure", "wrong"]
 # Candidates of a question, each of another label.
 N_SHOWN = 9
@@ -74,23 +70,12 @@ class SearchAnswerBody(Body):
     )
 
 
-class KeptCandidateBody(Body):
-    """Candidate of a kept search, or of a question."""
-
-    id: str
-    label: str | None
-    score: float
-
-
 class GivenAnswerBody(SearchAnswerBody):
     """An answer that is kept, and what it comes to."""
 
     sentence: str = Field(description="What is known by now.")
     disagrees: str | None = Field(description="What another person said of it that cannot hold too; or null.")
     note: str | None = Field(description="What to know of the search: that it is of an older version, say.")
-    why: WrongMatchBody | None = Field(
-        description="What a match that was just called wrong rests on; null for any other, and for many."
-    )
 
 
 class SearchQuestionBody(Body):
@@ -101,7 +86,7 @@ class SearchQuestionBody(Body):
     has_picture: bool = Field(description="False for a ready embedding.")
     verdict: Verdict | None = Field(description="What is answered to it today.")
     threshold: float | None
-    candidates: list[KeptCandidateBody] = Field(
+    candidates: list[KeptCandidate] = Field(
         description="Best item of each label that is found today, best first; an item without a label alone."
     )
     is_again: bool = Field(description="Whether somebody has said what it is: some are asked about twice.")
@@ -173,7 +158,7 @@ class KeptSearchBody(Body):
     bundle: str
     version: int
     revision: int
-    candidates: list[KeptCandidateBody] = Field(description="As they were found, best first.")
+    candidates: list[KeptCandidate] = Field(description="As they were found, best first.")
     has_picture: bool = Field(description="False for a ready embedding.")
     drawn_at: datetime | None = Field(description="When it was drawn to be asked about; null where not.")
     item_id: str | None = Field(description="Item that it became; null where it became none.")
@@ -216,7 +201,7 @@ class SearchReview:
     ) -> GivenAnswerBody:
         """Keep what a person said of a search. Every answer comes through here, whatever it was given by.
 
-        One of many (not `is_alone`) tells neither what is known by then, nor what a wrong match rests on.
+        One of many (not `is_alone`) does not tell what is known by then.
 
         Raises:
             SearchNotFoundError: It was not kept, or has gone.
@@ -229,8 +214,6 @@ class SearchReview:
         elif label is not None and label not in self.labels():
             nearest = [one.label for one in self.labels_like(label, _N_NEAREST)]
             raise UnknownLabelError(self.matcher.gallery.name, label, nearest)
-        wrong = item_id if is_alone and kind == "wrong" else None
-        why = None if wrong is None else self._why_at_once(search, wrong)
         different = self._called_different(search, kind, item_id, label)
         what: dict[str, Any] = {"item_id": item_id, "label": label, "different": different}
         given = self.store.answer(search_id, kind, by=by, is_hint=self.is_hint, **what)
@@ -242,28 +225,7 @@ class SearchReview:
             sentence=self._counted().sentence if is_alone else "",
             disagrees=f"another person said that {in_words(against[-1])}" if against else None,
             note=_HINT if self.is_hint else self._note(search) or (None if search.drawn_at else _NOT_DRAWN),
-            why=why,
         )
-
-    def _why_at_once(self, search: KeptSearch, item_id: str) -> WrongMatchBody | None:
-        """Account of a wrong match; None where it cannot be searched for: the answer is kept all the same."""
-        if not self._is_comparable(search):
-            return None
-        try:
-            return explain_wrong(self.matcher, search.id, item_id)
-        except (IndexerError, RefineError) as error:
-            logger.warning("nothing can be said of a wrong match: %s", error)
-            return None
-
-    def why(self, search_id: str, item_id: str) -> WrongMatchBody:
-        """Account of what a match of a kept search rests on, by a search without its item.
-
-        Raises:
-            SearchNotFoundError: It was not kept, or has gone.
-            ItemNotFoundError: There is no such item.
-            RequestError: The search was made with another model.
-        """
-        return explain_wrong(self.matcher, search_id, item_id)
 
     def take_back(self, number: int, *, by: str | None) -> str:
         """Take an answer back, of a person or, None, of anybody; tell what is known then."""
@@ -596,16 +558,12 @@ def _kinds(search: KeptSearch, answers: Sequence[SearchAnswer]) -> tuple[str | N
     return (search.verdict, "wrong") if is_wrong else (search.verdict,)
 
 
-def _one_a_label(answer: Answer) -> list[KeptCandidateBody]:
+def _one_a_label(answer: Answer) -> list[KeptCandidate]:
     """The best candidates, one of each label; a group is shown by its best item, and scored as a whole."""
-    groups = [*(answer.groups or ()), *(answer.candidate_groups or ())]
-    scored = [(one.items[0], one.score) for one in groups] or [
-        (one, one.score) for one in (*answer.matches, *answer.candidates)
-    ]
-    found: dict[tuple[bool, str], KeptCandidateBody] = {}
-    for item, score in scored:
+    found: dict[tuple[bool, str], KeptCandidate] = {}
+    for _, item, score in answer.entries:
         key = (True, item.id) if item.label is None else (False, item.label)
-        found.setdefault(key, KeptCandidateBody(id=item.id, label=item.label, score=score))
+        found.setdefault(key, KeptCandidate(item.id, item.label, score))
     return [*found.values()][:N_SHOWN]
 
 

@@ -98,7 +98,6 @@ CASES: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("next_searches", ("shop", 3), {}),
     ("list_searches", ("shop",), {"shown": "unsure", "after": "1/a", "size": 5}),
     ("get_search", ("shop", "s"), {}),
-    ("get_search_image", ("shop", "s"), {}),
     ("list_labels", ("shop",), {"like": "sho", "size": 5}),
     ("list_jobs", (), {"gallery": "shop", "state": "running", "size": 5}),
     ("get_job", ("7",), {}),

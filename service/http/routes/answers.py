@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import cache, partial
 from typing import Annotated
 
-from fastapi import HTTPException, Query, Request, Response
+from fastapi import Query, Request
 from pydantic import AwareDatetime, BeforeValidator, Field
 
 from vicinal.service.answering.review import (
@@ -103,8 +103,7 @@ async def answer_searches(
 ) -> GivenAnswersBody:
     """Say what several kept searches show, each by itself: one that is refused stops no other.
 
-    What a match that was called wrong rests on is not told of many at once. Where the client goes meanwhile,
-    what is left is not kept.
+    Where the client goes meanwhile, what is left is not kept.
     """
     ids = [one.search_id for one in body.answers]
     call_of(request.scope).items.update(searches=ids)
@@ -210,16 +209,6 @@ def list_searches(
 def get_search(gallery: str, search: str, state: StateDependency) -> KeptSearchBody:
     """Read a kept search, and what was said of it."""
     return _review(state, gallery).search(search)
-
-
-@admin_router.get("/searches/{search}/image", response_class=Response)
-def get_search_image(gallery: str, search: str, state: StateDependency) -> Response:
-    """Picture of what was searched for, a small JPEG."""
-    picture = _review(state, gallery).store.picture(search)
-    if picture is None:
-        raise HTTPException(404, f"search '{search}' was for an embedding: it has no picture")
-    # It may be deleted on demand, and is then nowhere.
-    return Response(picture, media_type="image/jpeg", headers={"Cache-Control": "no-store"})
 
 
 def _written_out(moment: object) -> object:

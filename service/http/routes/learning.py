@@ -10,8 +10,7 @@ from pydantic import Field
 
 from vicinal.indexer.jobs.set_aside import bring_back, listed_aside, set_aside, thumbnail_aside
 from vicinal.service.answering.additions import A_LABEL, SearchAdditions, add_confirmed, remove_added
-from vicinal.service.answering.review import SearchReview
-from vicinal.service.answering.why import WrongMatchBody
+from vicinal.service.answering.why import WrongMatchBody, explain_wrong
 from vicinal.service.http.access import call_of, note_items
 from vicinal.service.http.gate import AdminRoute, Routes, WriteRoute
 from vicinal.service.http.routes.items import DeletionBody, ItemId
@@ -123,7 +122,7 @@ def remove_added_search(
 @router.get("/searches/{search}/why")
 def explain_wrong_match(gallery: str, search: str, item_id: ItemId, state: StateDependency) -> WrongMatchBody:
     """Say what a match of a kept search rests on."""
-    return SearchReview(state.galleries.matcher(gallery)).why(search, item_id)
+    return explain_wrong(state.galleries.matcher(gallery), search, item_id)
 
 
 @items_router.get("/set-aside")
