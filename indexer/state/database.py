@@ -11,7 +11,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, MetaData, create_engine, insert, inspect, select, text
+from sqlalchemy import Connection, Engine, MetaData, create_engine, insert, select, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 from sqlalchemy.pool import NullPool, StaticPool
@@ -267,8 +267,3 @@ def _migrate(connection: Connection, tables: tuple[MetaData, ...], place: str) -
         connection.execute(insert(schema.schema_version), {"number": len(MIGRATIONS)})
     elif number < len(MIGRATIONS):
         connection.execute(schema.schema_version.update().values(number=len(MIGRATIONS)))
-
-
-def tables_in(connection: Connection) -> set[str]:
-    """Names of the tables in a database."""
-    return set(inspect(connection).get_table_names())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -55,7 +54,7 @@ from vicinal.service.measuring.twins import GalleryPictures, searched_apart
 from vicinal.service.measuring.visits import Visits, find_visits, visit_column
 from vicinal.service.search.item_spaces import SearchSpace
 from vicinal.service.search.pipeline import starting_threshold
-from vicinal.service.words import number_of, percent
+from vicinal.service.words import number_of
 
 # Below this many labels a percentile interval is too short.
 _FEW_LABELS = 30
@@ -135,8 +134,6 @@ class _Trial:
             self.tried.append(_Tried(one, record if is_own or one is opened[0] else None))
         self.visits: dict[int, Visits | None] = {}
         self.queries: dict[int, LabelledQueries] = {}
-        # What a calibration of the present variant would choose now.
-        self.threshold_now: float | None = None
         self.labels: Objects = np.empty(0, dtype=object)
         self.spaces: dict[tuple[int, str], SearchSpace] = {}
         # Scores of the items; those of pipelines that differ in the form of the group score alone are one.
@@ -151,7 +148,7 @@ class _Trial:
             raise failed
         compared = self._compare()
         recommended, reason = recommend([one.described() for one in self.tried], asked_error(self.target))
-        reason = "; ".join([reason, *self._calibrate_again(recommended, compared)])
+        reason = "; ".join([reason, *self._flattered(recommended)])
         # An attempt that was overtaken, or cancelled, is told so here and keeps nothing.
         self.plan.on_stage("keep", 0, 1)
         self._keep(recommended)
@@ -249,10 +246,6 @@ class _Trial:
         found = None
         if one.record is None:
             found = self._calibrated(one, lambda target: calibrator.calibration(queries, measured, target))
-        elif one is self.tried[0] and self.target is not None and self.target == one.record.target:
-            with suppress(CalibrationError):
-                now = calibrator.calibration(queries, measured, self.target)
-                self.threshold_now = now.record.threshold
         if found is not None:
             changes = {"id": f"{self.name}-{number}", "gallery": opened.gallery.name}
             one.record = found.record.model_copy(update=changes)
@@ -332,24 +325,17 @@ class _Trial:
             if opened.version in self.request.versions:
                 store.activate(one.record, opened.version)
 
-    def _calibrate_again(self, recommended: int, compared: ComparedSearches | None) -> Iterator[str]:
-        """Sentences on what a new calibration would gain, where that is sure."""
-        if self.plan.queries is None and self.in_force is not None and self.in_force.source == "queries":
-            return
-        again = None
-        if compared is not None and self.threshold_now is not None:
-            again = compared.present_at(self.threshold_now)
-        if recommended == 0 and again is not None and (again.high or 0.0) < 0.0:
-            gain = percent(-(again.difference or 0.0))
-            yield f"calibrate again: its {asked_error(self.target).upper()} at the target is {gain} lower now"
+    def _flattered(self, recommended: int) -> list[str]:
+        """Sentence on re-ranking that is recommended by items that were left out."""
+        if self.plan.queries is not None or (self.in_force and self.in_force.source == "queries"):
+            return []
         chosen, present = self.tried[recommended].opened, self.tried[0].opened
         visits = self.visits.get(chosen.version)
-        is_untold = self.plan.queries is None and visits is not None and not visits.are_told
+        is_untold = visits is not None and not visits.are_told
         if is_untold and chosen.pipeline.rerank.method != "off" and present.pipeline.rerank.method == "off":
-            yield (
-                "leaving items out flatters re-ranking where nothing tells visits: compare with photos of "
-                "another day"
-            )
+            said = "leaving items out flatters re-ranking where nothing tells visits"
+            return [f"{said}: compare with photos of another day"]
+        return []
 
     def _of_items(self) -> Iterator[str]:
         present, *others = self.versions.values()
