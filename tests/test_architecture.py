@@ -97,7 +97,6 @@ MOST_LINES = 2500
 LARGE_FOLDERS = {
     "indexer/sources",
     "service",
-    "service/answering",
     "service/cli",
     "service/http/routes",
     "service/measuring",
