@@ -89,6 +89,11 @@ class SharedState:
         with self._lock:
             return dict(self._known)
 
+    def followed(self) -> None:
+        """Follow, for all others of this process too, until `is_followed` is unset."""
+        self.follow()
+        self.is_followed = True
+
     def known(self, name: str) -> tuple[int, int] | None:
         """Key of a gallery, and the number of its last change; None for one that is not there."""
         if not self.is_followed:

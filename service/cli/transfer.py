@@ -109,7 +109,7 @@ def backup(
     """Save all galleries, keys and aliases while a server runs and changes them."""
     from vicinal.service.galleries.backup import save
 
-    save(home.settings(), folder, on_gallery=_tell)
+    save(home.settings(), folder, on_gallery=lambda one: say(f"Gallery {one.name}"))
     say(f"Saved in {folder}")
 
 
@@ -120,7 +120,7 @@ def restore(
     from vicinal.service.galleries.backup import restore as bring_back
 
     settings = home.settings()
-    bring_back(settings, folder, on_gallery=_tell)
+    bring_back(settings, folder, on_gallery=lambda one: say(f"Gallery {one.name}"))
     say(f"Restored into {settings.data_dir}")
 
 
@@ -139,10 +139,6 @@ def upgrade(
         done = "removed" if remove_old_files else "brought in, and left beside"
         files = f": {', '.join(one.name for one in old)} {done}" if old else ""
         say(f"{state.folder.name} is up to date{files}")
-
-
-def _tell(gallery: Gallery) -> None:
-    say(f"Gallery {gallery.name}")
 
 
 def _show(gallery: Gallery, home: DataHome) -> None:

@@ -16,14 +16,14 @@ from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import GaugeMetricFamily
 from pydantic import ConfigDict, Field
 
-from vicinal.indexer.errors import GalleryBusyError, IndexerError, StorageError
+from vicinal.indexer.errors import GalleryBusyError, StorageError
 from vicinal.indexer.state.state import CHANNEL
 from vicinal.indexer.storage.files import hold_file
 from vicinal.indexer.storage.home import Mirror
 from vicinal.indexer.storage.home.joining import join
 from vicinal.service.database import open_database
 from vicinal.service.errors import RequestError
-from vicinal.service.process import BackgroundWork
+from vicinal.service.process import Looks
 from vicinal.service.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -113,20 +113,15 @@ class HomeMetrics:
         )
 
 
-class HomeFollower(BackgroundWork):
+class HomeFollower(Looks):
     """Brings what other replicas changed here, in one process of a replica at a time; the others only look
     how far that is. From time to time one replica removes from the home what none needs any more.
     """
 
-    name = "home"
-    # It may be fetching a version that is large. A daemon: the process ends without it.
-    stop_seconds = 3.0
-
     def __init__(self, mirror: Mirror, on_change: Callable[[], object] = lambda: None) -> None:
-        super().__init__()
+        super().__init__("the home", mirror.pull, _LOOK_SECONDS)
         self._mirror, self._on_change = mirror, on_change
         self._lock = mirror.folder / "leases" / "follower.lock"
-        self._is_failing = False
         # Not all at once, and not at every start.
         self._tidy_at = time.monotonic() + _TIDY_SECONDS * random.random()
 
@@ -134,34 +129,19 @@ class HomeFollower(BackgroundWork):
         while not self._is_stopping:
             with suppress(GalleryBusyError, StorageError), hold_file(self._lock, "another process follows"):
                 self._follow()
-            if self._looked(self._mirror.follow):
+            if self.tried(self._mirror.follow):
                 self._on_change()
             self._waited(_LOOK_SECONDS)
 
     def _follow(self) -> None:
         with self._mirror.shared.database.listening(CHANNEL) as wait:
             while not self._is_stopping:
-                if self._looked(self._mirror.pull):
+                if self.tried(self._mirror.pull):
                     self._on_change()
                 if time.monotonic() > self._tidy_at:
                     self._tidy_at = time.monotonic() + _TIDY_SECONDS
                     threading.Thread(target=self._tidy, name="tidying of the home", daemon=True).start()
                 wait(_LOOK_SECONDS)
-
-    def _looked(self, look: Callable[[], object]) -> bool:
-        """Tell whether a look found a change."""
-        try:
-            is_changed = bool(look())
-        except (IndexerError, OSError) as error:
-            if not self._is_failing:
-                logger.warning("%s; searches go on with what lies here, tried again every second", error)
-            self._is_failing = True
-            self._waited(_LOOK_SECONDS)
-            return False
-        if self._is_failing:
-            logger.warning("home '%s' answers again", self._mirror.home)
-        self._is_failing = False
-        return is_changed
 
     def _tidy(self) -> None:
         try:

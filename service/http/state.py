@@ -15,10 +15,9 @@ from starlette.types import Scope
 from vicinal.models.runtime import usable_processors
 from vicinal.service.answering.keeper import SearchKeeper
 from vicinal.service.answering.promise_watch import PromiseWatch
-from vicinal.service.database import DatabaseFollower, open_database
+from vicinal.service.database import open_database
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.galleries.home import HomeFollower, HomeMetrics, open_home
-from vicinal.service.galleries.looks import GalleryLooks
 from vicinal.service.galleries.open_galleries import OpenGalleries
 from vicinal.service.galleries.state_metrics import GalleryStateMetrics
 from vicinal.service.http.access import AuditLog, Metrics, StrangerLog, call_of
@@ -29,8 +28,12 @@ from vicinal.service.jobs.store import JobStore
 from vicinal.service.jobs.worker import JobWorker
 from vicinal.service.keys import Keyring
 from vicinal.service.operations.place import Place
+from vicinal.service.process import Looks
 from vicinal.service.settings import Settings
 from vicinal.service.surfaces.jobs import job_kinds
+
+# Between two looks at what other machines changed.
+_LOOK_SECONDS = 0.5
 
 
 class State:
@@ -95,7 +98,8 @@ class State:
         with ExitStack() as running:
             if self.database is not None:
                 running.callback(self.database.database.close)
-                running.enter_context(DatabaseFollower(self.database))
+                running.callback(setattr, self.database, "is_followed", False)
+                running.enter_context(Looks("the database", self.database.followed, _LOOK_SECONDS))
             running.callback(self.galleries.bundles.engine.close)
             # It ends after what it keeps the last of.
             running.enter_context(self.keeper)
@@ -106,7 +110,7 @@ class State:
             if self.mirror is not None:
                 running.enter_context(HomeFollower(self.mirror, self.galleries.refresh))
             running.enter_context(self.galleries.drift)
-            running.enter_context(GalleryLooks(self.galleries, settings.poll_seconds))
+            running.enter_context(Looks("galleries", self.galleries.states, settings.poll_seconds))
             if settings.run_jobs:
                 seconds = settings.job_heartbeat_seconds
                 running.enter_context(JobWorker(self.jobs, self.kinds, heartbeat_seconds=seconds))

@@ -280,7 +280,7 @@ class Answer:
 
     @property
     def entries(self) -> list[tuple[str | None, Candidate, float]]:
-        """Groups that were scored, best first: name of the group or label, best item, and the score that decides."""
+        """Groups that were scored, best first: their names, best items, and the scores that decide."""
         groups = [*(self.groups or ()), *(self.candidate_groups or ())]
         return [(one.group, one.items[0], one.score) for one in groups if one.items] or [
             (one.label, one, one.score) for one in (*self.matches, *self.candidates)

@@ -13,7 +13,7 @@ from tests.postgres_server import PASSWORD, PostgresServer
 from tests.service.types import Fail, MakeSettings
 from tests.waiting import wait_until
 from vicinal.indexer.state import use_database
-from vicinal.service.database import DatabaseFollower, open_database
+from vicinal.service.database import open_database
 from vicinal.service.http.app import create_app
 from vicinal.service.jobs.records import new_job
 from vicinal.service.jobs.store import JobStore
@@ -77,8 +77,7 @@ def test_what_another_machine_keeps_is_read_after_a_change_alone(
     assert shared is not None
     store = KeyStore(settings.data_dir)
     _, first = store.create("shop", ["search"])
-    follower = DatabaseFollower(shared)
-    follower._look()
+    shared.followed()
     assert store.find(first) is not None
     n_read = []
     reading = shared.database.reading
@@ -88,7 +87,7 @@ def test_what_another_machine_keeps_is_read_after_a_change_alone(
     use_database(settings.data_dir / "other", shared.database)
     _, second = KeyStore(settings.data_dir / "other").create("other", ["search"])
     assert store.find(second) is None
-    follower._look()
+    shared.followed()
     assert store.find(second) is not None
     job = JobStore(settings.data_dir).create(new_job("steps", "shoes", {}))
     assert JobStore(settings.data_dir / "other").all() == [job]
