@@ -50,10 +50,8 @@ def compare(
     from vicinal.service.comparing.store import put_in_force
     from vicinal.service.operations import compare as operation
 
-    grid = {"group_by": group_by} if group_by is not None else {} if pipelines else None
-    asked = operation.CompareRequest.model_validate(
-        {**dict(request), "versions": versions or (), "pipelines": grid}
-    )
+    tried = {"versions": versions or (), "pipelines": pipelines, "group_by": group_by}
+    asked = operation.CompareRequest.model_validate({**dict(request), **tried})
     place = home.place(gallery)
     with progress_bar() as update:
         made = operation.run(place, asked, Progress(update))

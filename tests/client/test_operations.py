@@ -82,7 +82,7 @@ CASES: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     (
         "start_comparison",
         ("shop",),
-        {"versions": [1], "pipelines": {"k": [4]}, "target": "fpir=5%", "seed": 1},
+        {"versions": [1], "pipelines": True, "target": "fpir=5%", "seed": 1},
     ),
     ("start_comparison", ("shop",), {"embeddings": [[1.0]], "labels": ["a"]}),
     ("get_comparison", ("shop", "c"), {}),

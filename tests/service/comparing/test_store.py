@@ -15,7 +15,7 @@ from vicinal.indexer.state.schema import documents
 from vicinal.indexer.storage.files import identity_of
 from vicinal.models.embedder import Embedder
 from vicinal.service.comparing.comparison import ComparisonPlan, compare
-from vicinal.service.comparing.record import Comparison, ComparisonRequest, PipelineGrid
+from vicinal.service.comparing.record import Comparison, ComparisonRequest
 from vicinal.service.comparing.store import ComparisonStore, put_in_force
 from vicinal.service.errors import (
     CalibrationRecordError,
@@ -40,9 +40,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory, base_dir: Path, embedder:
 def made(settings: Settings, embedder: Embedder) -> Comparison:
     """The present pipeline and another one, kept in a gallery of its own."""
     gallery = Gallery.open(settings.galleries_path / "shoes")
-    request = ComparisonRequest(
-        target="fpir=20%", pipelines=PipelineGrid(rerank=("contextual",), k=(4,), beta=(0.1,))
-    )
+    request = ComparisonRequest(target="fpir=20%")
     return compare(ComparisonPlan(gallery, ServedBundles(settings, embedder=embedder), request), "first")
 
 
@@ -88,6 +86,6 @@ def test_a_choice_does_not_hold_for_another_bundle(
 
 def test_a_comparison_of_a_former_release_with_pictures_is_read(made: Comparison) -> None:
     kept = made.model_dump(mode="json")
-    kept["request"]["pictures"] = "yesterday"
+    kept["request"] |= {"pictures": "yesterday", "pipelines": None}
     kept["variants"][0]["calibration"]["scores_sha256"] = "0" * 64
     assert Comparison.model_validate(kept) == made

@@ -21,7 +21,7 @@ from vicinal.indexer.state import Rows, state_of
 from vicinal.indexer.state.schema import GALLERY
 from vicinal.models.embedder import Embedder
 from vicinal.service.comparing.comparison import ComparisonPlan, compare
-from vicinal.service.comparing.record import ComparisonRequest, PipelineGrid
+from vicinal.service.comparing.record import ComparisonRequest
 from vicinal.service.comparing.store import put_in_force
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.galleries.open_galleries import OpenGalleries
@@ -52,7 +52,7 @@ def bundles(
     remove_items(GalleryReader(gallery), ["plain/view 1.png"])
     calibrate(gallery)
     LabelSession.start(served.matcher(gallery), Target.parse("precision=95%"))
-    request = ComparisonRequest(target="fpir=20%", pipelines=PipelineGrid(rerank=("contextual",)))
+    request = ComparisonRequest(target="fpir=20%")
     comparison = compare(ComparisonPlan(gallery, served, request), "first")
     put_in_force(gallery, served, comparison, 1)
     return served
