@@ -1,20 +1,5 @@
-"""Gallery: a named collection of items on disk, and the only code that touches its files.
-
-<gallery>/
-  items.lance/            the truth: one Lance data set, one row an item
-  items.seals             what its files must look like
-  versions/<v>/           snapshots derived from version v of it
-  gallery.db              rows of all that is remembered beside versions: records, what is in force, reports
-  space/                  of ready embeddings: the bundle without a backbone that names them
-  refiners/<fingerprint>/ refiners that versions name, of ready embeddings and the gallery's own, each with
-                          the manifest of its space or bundle; never changed
-  gallery.db              all else that is remembered, such as what is searched, see `state`
-  active.lock             held for the moment in which the active pointer moves
-  writer.lock             held while the table is written
-  compaction.lock         held while a new version is made of the live changes
-  check.lock              held by the process that compares the files of a version with their seals
-  tables.lock             held while lost tables of a version are made again
-  vicinal_….lock          held while a version's table of this name is made in an engine
+"""Gallery: a named collection of items on disk, and the only code that touches its files, which
+docs/decisions.md lists.
 """
 
 from __future__ import annotations
