@@ -1,11 +1,5 @@
-"""Refined snapshot: what a version is searched with when its items were refined, beside its other files.
-
-<version>/refined-<refiner>-<steps>/
-  refined.json                fingerprint of the refiner, steps, index kind, checksums
-  refined.npy                 (n, d) float32, L2-normalized
-  neighbor_ids.npy            (n, K) int32: the nearest others in the refined space
-  neighbor_similarities.npy   (n, K) float32
-  refined.index               the vector index over the refined embeddings
+"""Refined snapshot: what a version is searched with when its items were refined, beside its other files, in
+a folder of the refiner and its steps: the same arrays and an index, over the refined embeddings.
 
 It follows from embeddings, neighbor lists and refiner. A folder is made once and never changed.
 """

@@ -1,13 +1,5 @@
-"""Snapshot: the memory-mapped files that a version is searched with, which can be made again from its rows.
-
-snapshot.json               counts, bundle, index kind, checksums
-embeddings.npy              (n, d) float32, L2-normalized
-neighbor_ids.npy            (n, K) int32
-neighbor_similarities.npy   (n, K) float32
-sequences.npy               (n,) int64, ascending: which rows of the table these are
-items.arrow                 id, label, uri, metadata
-initial.index               the vector index over the initial embeddings, or which table of an engine it is
-checked.json, damaged.json  what checks found; see `storage.files`
+"""Snapshot: the memory-mapped files that a version is searched with, which can be made again from its rows;
+docs/decisions.md lists them.
 """
 
 from __future__ import annotations
@@ -201,7 +193,9 @@ class SnapshotRows:
 
 
 class Snapshot:
-    """Version opened for searching; arrays are memory maps, see the module, `index` is over `embeddings`."""
+    """Version opened for searching. Arrays are memory maps: (n, d) L2-normalized `embeddings`, which `index`
+    is over, (n, K) lists of neighbors, and (n,) `sequences`, ascending, of its rows in the table.
+    """
 
     def __init__(self, files: DerivedFiles[SnapshotManifest], tables: GalleryTables | None = None) -> None:
         self.path = files.path

@@ -76,14 +76,7 @@ class KeptSearch:
 
 @dataclass(frozen=True)
 class SearchAnswer:
-    """Answer of a person to a kept search.
-
-    Attributes:
-        kind: `item` or `label`: this is it; `absent`: the gallery lacks it; `unsure`: it cannot be told;
-            `wrong`: the match `item_id` is not it, which says nothing of the others.
-        label: Label of it, with `item` that of the item when it was answered; None where there is none.
-        by: Name of the key that answered, or of who used the command.
-    """
+    """Answer of a person to a kept search, as `SearchAnswerBody` tells it."""
 
     number: int
     search: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, get_args
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
@@ -109,10 +109,8 @@ def use(
 
 
 def _print(made: Comparison, use_it: str) -> None:
-    from vicinal.service.comparing.record import Sample
-
     names = [name for name in _COLUMNS if any(name in one.figures for one in made.variants)]
-    samples = [sample for sample in get_args(Sample) if any(sample in one.flips for one in made.variants)]
+    samples = sorted({sample for one in made.variants for sample in one.flips}, reverse=True)
     asked = rate_name(made.asked)
     titles = [_COLUMNS[name].format(asked=asked) for name in names]
     flipped = [f"{sample} flipped" for sample in samples]

@@ -27,7 +27,6 @@ from vicinal.service.comparing.record import (
     ComparisonRequest,
     FigureName,
     PairedFigure,
-    Sample,
     Variant,
     asked_error,
     recommend,
@@ -93,7 +92,7 @@ class _Tried:
     made: tuple[StoredScores, CalibrationCurves, CalibrationPoints] | None = None
     outcomes: Outcomes | None = None
     figures: dict[FigureName, PairedFigure] = field(default_factory=dict)
-    flips: dict[Sample, ComparedFlips] = field(default_factory=dict)
+    flips: dict[str, ComparedFlips] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     error: CalibrationError | None = None
 

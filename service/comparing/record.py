@@ -19,7 +19,6 @@ from vicinal.service.request_fields import ComparisonOptions
 from vicinal.service.search.pipeline import Pipeline
 from vicinal.service.words import percent
 
-Sample = Literal["queries", "pictures"]
 FigureName = Literal["error", "fnir", "fpir", "hit_rate", "map_at_r", "auroc", "opis"]
 
 
@@ -94,7 +93,7 @@ class Variant(Frozen):
     calibration: CalibrationRecord | None
     figures: dict[FigureName, PairedFigure]
     opis_floor: float | None
-    flips: dict[Sample, ComparedFlips]
+    flips: dict[str, ComparedFlips]
     left_out: dict[str, str]
     problem: str | None
 
