@@ -23,7 +23,7 @@ from vicinal.calibration.arrays import Floats
 from vicinal.calibration.rates.answered_searches import SEARCH_RATES, SearchRate, next_draws
 from vicinal.indexer.errors import ItemNotFoundError
 from vicinal.indexer.jobs.changes import digests_of
-from vicinal.service.answering.asking import Asking, differ, in_words, said_twice, settle
+from vicinal.service.answering.asking import Asking, differ, in_words, settle
 from vicinal.service.answering.different import called_different
 from vicinal.service.answering.drawn import SearchedItems, drawn_searches
 from vicinal.service.answering.kept import AnswerKind, KeptCandidate, KeptSearch, SearchAnswer, standing
@@ -132,8 +132,6 @@ class KnownAnswersBody(Body):
     n_labels: int = Field(description="Labels of those that show what the gallery has.")
     n_wrong: int = Field(description="Single matches that were called wrong, of any search.")
     by: list[AnswererBody] = Field(description="Who answered, those who did most first.")
-    n_twice: int = Field(description="Searches that two answers say what they are, of two persons or one.")
-    n_otherwise: int = Field(description="Of these, those whose two answers differ.")
     disagreements: list[DisagreementBody]
     notes: list[str] = Field(description="Answers that count in no rate, and why.")
     fnir: StatedRate | None = Field(
@@ -423,13 +421,11 @@ class SearchReview:
         return KeptSearchBody.model_validate({**own, "answers": answers, "note": self._note(search)})
 
     def _counted(self) -> KnownAnswersBody:
-        answers = self.store.answers(replaced=True)
         said = standing(self.store.answers())
         drawn = self.store.searches(most=0)
         counting = [one for one in drawn if self._is_comparable(one) and one.id in said]
         settled = [settle(said[one.id]) for one in counting]
         n_by = {kind: sum(one is not None and one.kind == kind for one in settled) for kind in _KINDS}
-        pairs = said_twice(said, answers, self.store.asked())
         labels = {one.label for one in settled if one is not None and one.label is not None}
         everyone = self.store.answers(hints=True)
         n_all = Counter(one.by for one in everyone)
@@ -446,8 +442,6 @@ class SearchReview:
             n_labels=len(labels),
             n_wrong=sum(one.kind == "wrong" for one in self.store.answers()),
             by=[AnswererBody(by=by, n=n - n_hints[by], n_hints=n_hints[by]) for by, n in n_all.most_common()],
-            n_twice=len(pairs),
-            n_otherwise=sum(differ(*pair) for pair in pairs),
             disagreements=[
                 DisagreementBody(
                     search_id=one, answers=[SearchAnswerBody.model_validate(each) for each in own]

@@ -7,7 +7,7 @@ Other than what is called different of a search, they hide no match.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any
@@ -20,7 +20,7 @@ from vicinal.indexer.jobs.changes import digests_of
 from vicinal.indexer.state import DamagedRowError, state_of
 from vicinal.indexer.state.schema import verdicts
 from vicinal.indexer.views.view import GalleryView
-from vicinal.service.duplicates.record import DuplicateGroup, DuplicateItem
+from vicinal.service.duplicates.record import DuplicateGroup
 from vicinal.service.errors import RequestError, VerdictNotFoundError
 
 logger = logging.getLogger(__name__)
@@ -104,12 +104,13 @@ class CopyVerdicts:
         there = {
             one for one, position in zip(ids, view.positions(ids).tolist(), strict=True) if position >= 0
         }
-        verdicts = self.all()
-        pairs = {frozenset((one.first, other)) for one in verdicts for other in one.others} | self.contents()
+        pairs = self.contents()
         found = []
         for group in groups:
             copies = tuple(
-                one for one in group.copies if one.id in there and not _are_told_apart(group.kept, one, pairs)
+                one
+                for one in group.copies
+                if one.id in there and frozenset((group.kept.content, one.content)) not in pairs
             )
             if copies and group.kept.id in there:
                 found.append(group.model_copy(update={"copies": copies}))
@@ -131,10 +132,3 @@ def _verdict(pairs: Sequence[Any]) -> CopyVerdict:
 
 def _tell(error: DamagedRowError) -> None:
     logger.error("%s: its photos are called copies again", error)
-
-
-def _are_told_apart(kept: DuplicateItem, copy: DuplicateItem, pairs: Collection[frozenset[str]]) -> bool:
-    """Tell whether two are called no copies, by their bytes where the record has them."""
-    if kept.content and copy.content:
-        return frozenset((kept.content, copy.content)) in pairs
-    return frozenset((kept.id, copy.id)) in pairs

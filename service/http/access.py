@@ -29,6 +29,7 @@ from vicinal.indexer.storage.files import hold_file, make_folder
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.keys import Grant
 from vicinal.service.observability.logs import request_id_of, with_request_id
+from vicinal.service.operations.answer import NOBODY
 from vicinal.service.search.answers import Answer
 
 logger = logging.getLogger(__name__)
@@ -165,6 +166,12 @@ def call_of(scope: Scope) -> Call:
     """Facts known of the request of an ASGI scope."""
     call: Call = scope[_CALL]
     return call
+
+
+def who_asks(request: Request) -> str:
+    """Name of the key of a request, under which what it says is kept."""
+    grant = call_of(request.scope).grant
+    return NOBODY if grant is None else grant.name
 
 
 class Access:

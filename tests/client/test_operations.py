@@ -112,7 +112,6 @@ LEFT_OUT = {
     "dry_run",
     "finish_labelling",
     "follow_job",
-    "get_drift",
     "get_duplicates",
     "get_job_failures",
     "get_job_log",

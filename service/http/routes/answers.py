@@ -23,7 +23,7 @@ from vicinal.service.answering.review import (
 )
 from vicinal.service.answering.store import SearchStore
 from vicinal.service.errors import RequestError
-from vicinal.service.http.access import call_of
+from vicinal.service.http.access import call_of, who_asks
 from vicinal.service.http.gate import AdminRoute, AnswerRoute, Routes, SearchRoute
 from vicinal.service.http.state import State, StateDependency
 from vicinal.service.operations import answer
@@ -90,7 +90,7 @@ async def answer_search(
     # What was just searched for is kept first.
     await state.keeper.catch_up()
     given: list[GivenAnswerBody] = await state.calls(request.scope).called(
-        request, lambda: answer.keep(_said_in(state, gallery, request), body, by=_who(request))
+        request, lambda: answer.keep(_said_in(state, gallery, request), body, by=who_asks(request))
     )
     if not given[0].is_hint:
         state.promises.answered(gallery)
@@ -185,7 +185,7 @@ def next_searches(
     They are drawn by chance within strata of their score under the pipeline in force, half of them near the
     threshold, one of a visit. What was drawn and not answered comes first; one in ten comes a second time.
     """
-    return _review(state, gallery).next(n, by=_who(request))
+    return _review(state, gallery).next(n, by=who_asks(request))
 
 
 @admin_router.get("/searches")
@@ -254,7 +254,7 @@ def _kept_or_refused(
     review: Callable[[], SearchReview], request: Request, place: int, said: answer.AnswerRequest
 ) -> GivenAnswerBody | RefusedAnswerBody:
     try:
-        return answer.keep(review(), said, by=_who(request), is_alone=False)
+        return answer.keep(review(), said, by=who_asks(request), is_alone=False)
     except ERRORS as error:
         reason = detail_of(error, in_full=call_of(request.scope).in_full)
         return RefusedAnswerBody(place=place, type=problem_type(error), reason=reason)
@@ -269,8 +269,3 @@ def _said_in(state: State, gallery: str, request: Request) -> SearchReview:
     grant = call_of(request.scope).grant
     is_hint = grant is not None and not grant.is_trusted
     return SearchReview(state.galleries.matcher(gallery), is_hint=is_hint)
-
-
-def _who(request: Request) -> str:
-    grant = call_of(request.scope).grant
-    return answer.NOBODY if grant is None else grant.name

@@ -5,21 +5,16 @@ from __future__ import annotations
 from fastapi import HTTPException, Request
 from pydantic import Field
 
-from vicinal.service.http.access import call_of
+from vicinal.service.http.access import who_asks
 from vicinal.service.http.gate import AdminRoute, Routes
 from vicinal.service.http.state import State, StateDependency
 from vicinal.service.labelling.session import LabelSession, LabelState
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.operations import label
-from vicinal.service.operations.answer import NOBODY
 from vicinal.service.reports.report import CalibrationStateBody, describe_record
 from vicinal.service.request_fields import RequestFields
 
 router = Routes(prefix="/v1/admin/galleries/{gallery}/labelling", tags=["labelling"], route_class=AdminRoute)
-
-
-class LabellingStart(label.LabelRequest):
-    """Request to begin a labelling."""
 
 
 class LabelAnswer(RequestFields):
@@ -32,7 +27,7 @@ class LabelAnswer(RequestFields):
 
 
 @router.post("")
-def start_labelling(gallery: str, body: LabellingStart, state: StateDependency) -> LabelState:
+def start_labelling(gallery: str, body: label.LabelRequest, state: StateDependency) -> LabelState:
     """Begin a session, or go on with the one under way for this target.
 
     Its questions are pairs that searches of the gallery would show. A session belongs to the searched version
@@ -51,8 +46,7 @@ def get_labelling(gallery: str, state: StateDependency) -> LabelState:
 def add_answer(gallery: str, body: LabelAnswer, request: Request, state: StateDependency) -> LabelState:
     """Answer the question that is to be answered now."""
     session, _ = _current(state, gallery)
-    grant = call_of(request.scope).grant
-    session.answer(body.number, body.same, by=NOBODY if grant is None else grant.name)
+    session.answer(body.number, body.same, by=who_asks(request))
     return session.state()
 
 
