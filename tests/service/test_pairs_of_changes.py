@@ -30,7 +30,7 @@ from vicinal.models.bundle import ModelBundle
 from vicinal.service.answering.store import SearchStore
 from vicinal.service.duplicates.finding import DuplicateStore
 from vicinal.service.duplicates.verdicts import CopyVerdicts
-from vicinal.service.labelling.session import LabelSession
+from vicinal.service.labelling.session import _MEANT, LabelSession
 from vicinal.service.measuring.records.store import CalibrationStore
 from vicinal.service.operations import Progress, duplicates
 from vicinal.service.operations.place import Place
@@ -249,7 +249,7 @@ def complaints_of_label(shop: Shop, gone: set[str]) -> Iterator[str]:
     with state_of(opened.gallery.path).reading() as rows:
         ids = rows.values(documents.c.id, kind, documents.c.id != "", order_by=[documents.c.id])
     sessions = [LabelSession(opened.gallery, one, opened.matcher.view) for one in ids]
-    said = [[(one.pair, one.same) for one in session.answers()] for session in sessions]
+    said = [[(one.pair, _MEANT[one.said]) for one in session.answers()] for session in sessions]
     if shop.told and said[-1:] != [shop.told]:
         yield f"an answer about a pair is lost: {said}"
     session = LabelSession.current(opened.matcher)
