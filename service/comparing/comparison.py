@@ -45,10 +45,8 @@ from vicinal.service.measuring.calibrator import Calibration, Calibrator, pass_o
 from vicinal.service.measuring.evidence import measure_opis
 from vicinal.service.measuring.measurement import Measurement
 from vicinal.service.measuring.queries import LabelledQueries
-from vicinal.service.measuring.records.curves import CalibrationCurves
-from vicinal.service.measuring.records.points import CalibrationPoints
-from vicinal.service.measuring.records.record import CalibrationRecord, StoredScores
-from vicinal.service.measuring.records.store import CalibrationStore
+from vicinal.service.measuring.records.record import CalibrationRecord
+from vicinal.service.measuring.records.store import Attached, CalibrationStore
 from vicinal.service.measuring.twins import GalleryPictures, searched_apart
 from vicinal.service.measuring.visits import Visits, find_visits, visit_column
 from vicinal.service.search.item_spaces import SearchSpace
@@ -89,7 +87,7 @@ class _Tried:
 
     opened: OpenedVariant
     record: CalibrationRecord | None
-    made: tuple[StoredScores, CalibrationCurves, CalibrationPoints] | None = None
+    made: Attached | None = None
     outcomes: Outcomes | None = None
     figures: dict[FigureName, PairedFigure] = field(default_factory=dict)
     flips: dict[str, ComparedFlips] = field(default_factory=dict)
@@ -320,7 +318,7 @@ class _Trial:
             is_own = opened.version in self.request.versions and opened is self.versions[opened.version]
             if one.made is None or one.record is None or not (is_own or number == recommended):
                 continue
-            one.record = keep_calibration(store, one.record, *one.made)
+            one.record = keep_calibration(store, one.record, one.made)
             if opened.version in self.request.versions:
                 store.activate(one.record, opened.version)
 

@@ -14,10 +14,8 @@ from vicinal.service.errors import (
 )
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.galleries.versions import activate_version
-from vicinal.service.measuring.records.curves import CalibrationCurves
-from vicinal.service.measuring.records.points import CalibrationPoints
-from vicinal.service.measuring.records.record import CalibrationRecord, StoredScores
-from vicinal.service.measuring.records.store import CalibrationStore
+from vicinal.service.measuring.records.record import CalibrationRecord
+from vicinal.service.measuring.records.store import Attached, CalibrationStore
 from vicinal.service.records import Records
 from vicinal.service.search.pipeline import ChosenPipeline
 
@@ -37,17 +35,13 @@ class ComparisonStore(Records[Comparison]):
 
 
 def keep_calibration(
-    store: CalibrationStore,
-    record: CalibrationRecord,
-    scores: StoredScores | None = None,
-    curves: CalibrationCurves | None = None,
-    points: CalibrationPoints | None = None,
+    store: CalibrationStore, record: CalibrationRecord, made: Attached | None = None
 ) -> CalibrationRecord:
     """Keep a calibration of a comparison, which decides nothing yet; what is kept already is given back."""
     try:
         return store.find(record.id)
     except CalibrationNotFoundError:
-        return store.add(record, scores, curves, points, activate=False)
+        return store.add(record, *(made or ()), activate=False)
 
 
 def put_in_force(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from sqlalchemy import Row, select
 
@@ -30,6 +30,8 @@ logger = logging.getLogger(__name__)
 # No key of a pipeline holds it.
 _SLOT_MARK = ": "
 _CHECK = "check"
+# What is kept beside a record.
+Attached: TypeAlias = tuple[StoredScores, CalibrationCurves, CalibrationPoints]
 
 
 class ActivationEvent(Frozen):
