@@ -30,7 +30,7 @@ from vicinal.models.bundle import ModelBundle
 from vicinal.service.answering.store import SearchStore
 from vicinal.service.duplicates.finding import DuplicateStore
 from vicinal.service.duplicates.verdicts import CopyVerdicts
-from vicinal.service.labelling.session import _MEANT, LabelSession
+from vicinal.service.labelling.session import LabelSession
 from vicinal.service.measuring.records.store import CalibrationStore
 from vicinal.service.operations import Progress, duplicates
 from vicinal.service.operations.place import Place
@@ -50,7 +50,7 @@ class Shop:
     done: list[str] = field(default_factory=list)
     answers: set[tuple[str, str, str | None, str | None]] = field(default_factory=set)
     hidden: tuple[str, str] | None = None  # Kept search, and the item that is no match of it
-    told: list[tuple[int, bool | None]] = field(default_factory=list)
+    told: list[tuple[int, str]] = field(default_factory=list)
     calibration: str | None = None
 
     @property
@@ -138,7 +138,7 @@ def label(shop: Shop) -> None:
     if matcher.pipeline.group is not None:
         return  # Labels are decided, of which answers about pairs say nothing
     session = LabelSession.start(matcher, Target.parse("precision=95%"))
-    shop.told = [(session.questions()[0].pair, False)]
+    shop.told = [(session.questions()[0].pair, "different")]
     session.answer(0, same=False)
 
 
@@ -249,7 +249,7 @@ def complaints_of_label(shop: Shop, gone: set[str]) -> Iterator[str]:
     with state_of(opened.gallery.path).reading() as rows:
         ids = rows.values(documents.c.id, kind, documents.c.id != "", order_by=[documents.c.id])
     sessions = [LabelSession(opened.gallery, one, opened.matcher.view) for one in ids]
-    said = [[(one.pair, _MEANT[one.said]) for one in session.answers()] for session in sessions]
+    said = [[(one.pair, one.said) for one in session.answers()] for session in sessions]
     if shop.told and said[-1:] != [shop.told]:
         yield f"an answer about a pair is lost: {said}"
     session = LabelSession.current(opened.matcher)
