@@ -21,7 +21,7 @@ from typing import Generic, TypeVar
 from sqlalchemy import Connection, Engine, MetaData, Table, func, insert, select, text, update
 
 from vicinal.indexer.disk import hold_file, make_folder, scratch, storing, sync_path
-from vicinal.indexer.errors import GalleryExistsError, OvertakenError
+from vicinal.indexer.errors import GalleryExistsError, OvertakenError, StorageError
 from vicinal.indexer.state import schema
 from vicinal.indexer.state.bringing import bring_in, has_any
 from vicinal.indexer.state.database import Database, in_memory, make_file
@@ -318,6 +318,13 @@ class State:
         with hold_file(self.path.with_suffix(".lock"), busy, patience=_PATIENCE):
             if self.path.exists():
                 return
+            # What older files said was changed since: they must not come back for a file that is lost.
+            is_brought, mark = (
+                has_any(self.folder, of_server=self._is_server),
+                self.path.with_suffix(".brought"),
+            )
+            if is_brought and mark.exists():
+                raise StorageError(f"'{self.path}' is missing: bring it back from a backup")
             with scratch(self.folder) as aside, storing(f"'{self.path}'"):
                 made = aside / self.path.name
                 make_file(made, self.tables)
@@ -326,6 +333,8 @@ class State:
                     bring_in(self.folder, Rows(connection, 0, database.place), of_server=self._is_server)
                 sync_path(made)
                 made.rename(self.path)
+                if is_brought:
+                    mark.touch()
                 sync_path(self.folder)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from vicinal.indexer.errors import StorageError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.set_aside import bring_back, listed_aside
 from vicinal.indexer.reader import GalleryReader
@@ -84,6 +85,15 @@ def test_what_older_files_say_is_known(old: Gallery) -> None:
     assert aside.at.isoformat() == "2026-05-04T03:02:01+00:00"
     assert bring_back(reader, "100").outcomes == ("added",)
     assert (old.path / "active.json").exists()
+
+
+def test_older_files_do_not_come_back_for_a_file_that_is_lost(old: Gallery) -> None:
+    if (state := state_of(old.path)).shared is not None:
+        return
+    assert old.activation is not None
+    state.path.unlink()
+    with pytest.raises(StorageError, match="missing: bring it back from a backup"), state.reading():
+        pass
 
 
 def test_what_is_damaged_of_them_is_told_and_left_out(old: Gallery, caplog: pytest.LogCaptureFixture) -> None:
