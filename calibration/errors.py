@@ -1,13 +1,4 @@
-"""Errors of the calibration package.
-
-CalibrationError (ValueError)
-├── UnlabelledGalleryError   no item has a label
-├── OneLabelError            all images carry one label, so that there are no negative pairs
-├── NotEnoughTrialsError     too few pairs or queries for the rate that was asked for
-├── NotEnoughLabelsError     too few labels for it, or for how surely it was asked for
-├── NotEnoughAnswersError    too few searches were answered for the rate that was asked for
-└── UnreachableTargetError   no threshold in [0, 1] holds the target on these trials
-"""
+"""Errors of the calibration package, all below `CalibrationError`."""
 
 from __future__ import annotations
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
-
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict
 
 
 class Frozen(BaseModel):
@@ -15,13 +12,6 @@ class Frozen(BaseModel):
 
 
 class Recorded(Frozen):
-    """A part of a record; of those of former releases it passes over what nothing looks at any more."""
+    """A part of a record, which its seal keeps from harm: what nothing looks at any more is passed over."""
 
-    former_keys: ClassVar[tuple[str, ...]] = ()
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_former(cls, fields: Any) -> Any:
-        if isinstance(fields, Mapping):
-            return {key: value for key, value in fields.items() if key not in cls.former_keys}
-        return fields
+    model_config = ConfigDict(extra="ignore")

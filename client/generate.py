@@ -45,7 +45,6 @@ MODELS = {
     "ExplainedRefinement": "ExplainedRefinement",
     "Explanation": "Explanation",
     "FoundGroup": "FoundGroup",
-    "FoundItemBody": "FoundItem",
     "GalleryBody": "Gallery",
     "GalleryListBody": "GalleryList",
     "GalleryState": "GalleryState",
@@ -57,7 +56,7 @@ MODELS = {
     "JobFailure": "JobFailure",
     "JobListBody": "JobList",
     "JobProgress": "JobProgress",
-    "KeptCandidateBody": "KeptCandidate",
+    "KeptCandidate": "KeptCandidate",
     "KeptSearchBody": "KeptSearch",
     "KeptSearchPageBody": "KeptSearchPage",
     "KnownAnswersBody": "KnownAnswers",
@@ -101,10 +100,7 @@ BASES = {
 }
 # Members of large records, and what is said for people.
 UNTYPED = {
-    "CalibrationRecord": {
-        *("format_version", "pipeline", "seed", "evidence", "gallery", "gallery_id"),
-        *("scores_sha256", "curves_sha256", "points_sha256"),
-    },
+    "CalibrationRecord": {"format_version", "pipeline", "seed", "evidence", "gallery", "gallery_id"},
     "CompactionState": {"done", "total"},
     "Comparison": {"format_version", "request", "target", "items"},
     "ExplainedRefinement": {"neighbors", "ranks", "way", "variance"},

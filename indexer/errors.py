@@ -1,38 +1,4 @@
-"""Errors of the indexer package.
-
-IndexerError
-├── ItemRefusedError (ValueError)        an id cannot be read again, or metadata are too deep or too large
-├── SourceError (ValueError)             a folder, a manifest or a file of embeddings cannot be read
-├── DownloadError (OSError)              a file in a bucket cannot be read, or must not be
-├── IndexDeviceError (RuntimeError)      a GPU does not hold an index, or failed while it searched
-├── EngineError (RuntimeError)           an engine cannot be used until somebody mends that
-│   ├── EngineAwayError                  it does not answer, or not in time: that may pass
-│   │   └── EngineFullError              it has no room for what is written to it
-│   └── EngineTableError                 a table of it is gone, damaged, or not what was built
-├── ClusterError (RuntimeError)          the machines of a cluster are not there, or could not do their part
-├── GalleryError (ValueError)            a gallery is damaged or cannot be used so
-│   ├── GalleryNotFoundError (LookupError)   there is no gallery of that name
-│   │   └── VersionNotFoundError             the gallery has no such version
-│   ├── AliasNotFoundError (LookupError)     there is no alias of that name
-│   ├── GalleryNameError                 no gallery can have that name
-│   ├── GalleryExistsError               the name of a new gallery or alias is taken
-│   ├── GalleryAliasedError              clients know the gallery by another name
-│   ├── ItemNotFoundError (LookupError)      the gallery has no such item
-│   ├── NotSetAsideError (LookupError)   no such item is set aside
-│   ├── ItemExistsError                  another image or embedding has the id
-│   ├── NoImageError (LookupError)       the item came as an embedding, without an image
-│   │   └── OriginalNotFoundError            the file that an item was made of is not there, or another one
-│   ├── SpaceMismatchError               ready embeddings of one space and anything else are not mixed
-│   ├── BundleMismatchError              the gallery was embedded with another bundle
-│   ├── GalleryNotRefinedError           the version holds no items refined as asked
-│   ├── GalleryBusyError                 another job holds the gallery
-│   │   └── OvertakenError                   another replica has changed it since: nothing was changed here
-│   ├── DamagedGalleryError              a byte is not what was written: it is not searched
-│   ├── StorageError                     the disk refuses: full, read-only or broken
-│   │   └── HomeError                        the home of the replicas does not answer, or refuses
-│   └── FilterError                      a filter does not follow its grammar
-└── BuildError (RuntimeError)            an index job gave up
-"""
+"""Errors of the indexer package, all below `IndexerError`."""
 
 from __future__ import annotations
 

@@ -1,28 +1,5 @@
-"""Gallery: a named collection of items on disk, and the only code that touches its files.
-
-<gallery>/
-  items.lance/            the truth: one Lance data set, one row an item
-  items.seals             what its files must look like
-  versions/<v>/           snapshots derived from version v of it
-  reports/<v>.json        what the index job found, or what was compacted
-  calibrations/           kept by the calibrator
-  comparisons/            what variants were compared, kept by the service
-  duplicates/             what copies were found, kept by the service
-  space/                  of ready embeddings: the bundle without a backbone that names them
-  refiners/<fingerprint>/ refiners that versions name, of ready embeddings and the gallery's own, each with
-                          the manifest of its space or bundle; never changed
-  engines.json            whose the tables of its versions are in the engine, see `engines.tables`
-  identity.json           stays when the gallery is renamed or copied; its calibrations name it
-  removed/                which items a person removed
-  set-aside/              items that a person set aside, see `jobs.set_aside`
-  active.json             which version and which live changes of it are searched
-  active.copy.json        the same, for who puts a version in force when that file is damaged
-  active.lock             held for the moment in which one of these two is written
-  writer.lock             held while the table is written
-  compaction.lock         held while a new version is made of the live changes
-  check.lock              held by the process that compares the files of a version with their seals
-  tables.lock             held while lost tables of a version are made again
-  vicinal_….lock          held while a version's table of this name is made in an engine
+"""Gallery: a named collection of items on disk, and the only code that touches its files, which
+docs/decisions.md lists.
 """
 
 from __future__ import annotations
@@ -30,6 +7,7 @@ from __future__ import annotations
 import json
 import secrets
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -41,6 +19,7 @@ import pyarrow as pa
 from vicinal.calibration.advice import advise
 from vicinal.calibration.arrays import FloatArray, Ints
 from vicinal.indexer.cluster import Cluster
+from vicinal.indexer.disk import hold_file
 from vicinal.indexer.engines import ENGINE, Engine, GalleryTables
 from vicinal.indexer.errors import (
     GalleryAliasedError,
@@ -51,13 +30,12 @@ from vicinal.indexer.errors import (
     StorageError,
 )
 from vicinal.indexer.graph.neighbor_graph import NeighborGraph, build_neighbor_graph
+from vicinal.indexer.state import DamagedRowError, state_of
+from vicinal.indexer.state.schema import documents
 from vicinal.indexer.storage.active_pointer import Activation, ActivePointer
-from vicinal.indexer.storage.disk import hold_file
 from vicinal.indexer.storage.files import (
     fetched_again,
     make_folder,
-    read_sealed_or_refuse,
-    remove_file,
     remove_half_made,
     scratch,
     storing,
@@ -65,7 +43,7 @@ from vicinal.indexer.storage.files import (
     write_atomically,
     write_sealed,
 )
-from vicinal.indexer.storage.gallery_names import GALLERY_NAME, aliases, require_name
+from vicinal.indexer.storage.gallery_names import aliases, names_in, require_name
 from vicinal.indexer.storage.home import Mirror
 from vicinal.indexer.storage.item_table import ItemTable, as_matrix
 from vicinal.indexer.storage.removals import Removals, Reserve
@@ -94,7 +72,9 @@ from vicinal.models.bundle import (
 from vicinal.models.errors import BundleError
 from vicinal.models.progress import OnProgress, no_progress
 
-_REMEDY = "bring it back from a backup; without it the gallery is searched as before, and not pruned by age"
+_REMEDY = "without it the gallery is searched as before, and not pruned by age"
+# Kind of the documents of how versions were made.
+_REPORT = "report"
 # Of who waits for tables that another process makes, in seconds.
 _PATIENCE = 30.0
 
@@ -121,7 +101,7 @@ class Gallery:
         self.tables = GalleryTables(self.path, engine or Engine())
         self.table = ItemTable(self.path / "items.lance", self.name)
         self.pointer = ActivePointer(self.path, self.table)
-        self.reports = Reports(self.path / "reports")
+        self.reports = Reports(self.path)
 
     @classmethod
     def open(
@@ -133,6 +113,7 @@ class Gallery:
     ) -> Self:
         """Open a gallery that was indexed; see the class for the arguments."""
         gallery = cls(path, refinement=refinement, engine=engine)
+        gallery.lay()
         # What it says may be damaged; whoever puts a version in force again opens the gallery, too.
         if not gallery.pointer.exists:
             raise GalleryNotFoundError(
@@ -140,6 +121,20 @@ class Gallery:
                 advise("make one with {index()}", gallery=gallery.name),
             )
         return gallery
+
+    def lay(self, *, again: bool = False) -> None:
+        """Bring it here from the home of the replicas, where there is one, when it is first asked for, or as
+        it is now.
+        """
+        mirror = Mirror.keeping(self.table.path)
+        if mirror is not None and (again or mirror.ledger.laid(self.name) is None):
+            mirror.lay(self.name)
+
+    def is_awaited(self, activation: Activation) -> bool:
+        """Tell whether a replica does not have all yet that is to be searched."""
+        if self.snapshot_path(activation.version).is_dir() and self.table.has(activation.revision):
+            return False
+        return Mirror.keeping(self.table.path) is not None
 
     @property
     def aliases(self) -> list[str]:
@@ -160,12 +155,7 @@ class Gallery:
     @property
     def removals(self) -> Removals:
         """Items that persons removed."""
-        return Removals(self.path / "removed")
-
-    @property
-    def calibrations_path(self) -> Path:
-        """Folder of the gallery's calibration records."""
-        return self.path / "calibrations"
+        return Removals(self.path)
 
     @property
     def space_path(self) -> Path:
@@ -316,7 +306,7 @@ class Gallery:
                 raise GalleryAliasedError(self.name, self.aliases)
             # Before its folder: whoever is cut off here finds a gallery that can be deleted once more.
             self.tables.drop_all()
-            mirror = Mirror.keeping(self.path / "active.json")
+            mirror = Mirror.keeping(self.table.path)
             if mirror is not None:
                 mirror.drop_gallery(self.name)
                 return
@@ -325,6 +315,7 @@ class Gallery:
             with storing(f"gallery '{self.name}'"):
                 self.path.rename(gone)
                 sync_path(gone.parent)
+            state_of(self.path).remove()
         shutil.rmtree(gone, ignore_errors=True)
         remove_half_made(gone.parent)
 
@@ -355,13 +346,13 @@ class Gallery:
 
     def _leased(self, scope: str, patience: float = 0.0) -> AbstractContextManager[None]:
         """Hold a lease against other replicas, where there are any."""
-        mirror = Mirror.keeping(self.path / "active.json")
+        mirror = Mirror.keeping(self.table.path)
         return nullcontext() if mirror is None else mirror.changing(scope, patience=patience)
 
     @contextmanager
     def still(self, *, patience: float = 0.0) -> Iterator[None]:
-        """Hold every lock, so that nothing of what is searched changes."""
-        with self.compacting(), self.writing(patience=patience), self.pointer.held():
+        """Hold off every writer, so that nothing of the files changes."""
+        with self.compacting(), self.writing(patience=patience):
             yield
 
     def start(
@@ -481,13 +472,8 @@ def _write_manifest(folder: Path, manifest: BundleManifest) -> None:
 
 def list_galleries(root: Path) -> list[Gallery]:
     """Galleries below a data folder that were indexed, by name."""
-    others = aliases(root)
-    folders = sorted(
-        folder
-        for folder in root.glob("*")
-        if GALLERY_NAME.fullmatch(folder.name) and folder.name not in others
-    )
-    return [gallery for gallery in map(Gallery, folders) if gallery.pointer.exists]
+    galleries = [Gallery(root / name) for name in names_in(root)]
+    return [gallery for gallery in galleries if gallery.pointer.exists]
 
 
 def read_ahead(root: Path) -> None:
@@ -501,27 +487,30 @@ def read_ahead(root: Path) -> None:
 
 
 class Reports:
-    """Reports of how the versions of one gallery were made."""
+    """Reports of how the versions of the gallery in a folder were made."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, gallery: Path) -> None:
+        self._state = state_of(gallery)
 
     def of(self, version: int) -> dict[str, Any]:
         """Findings of the index job when it made a version; empty when it left no report."""
+        is_it = documents.c.id == str(version)
         try:
-            return dict(json.loads(read_sealed_or_refuse(self._path(version), _REMEDY)))
-        except FileNotFoundError:
-            return {}
+            with self._state.reading() as rows:
+                found = rows.first(documents, documents.c.kind == _REPORT, is_it)
+        except DamagedRowError as error:
+            raise GalleryError(f"{error}: {_REMEDY}") from error
+        return {} if found is None else dict(json.loads(found.content))
 
     def save(self, version: int, report: dict[str, Any]) -> None:
         """Keep the report of a version."""
-        make_folder(self.folder)
-        write_sealed(self._path(version), json.dumps(report, indent=2))
+        row = {"kind": _REPORT, "id": str(version), "at": time.time(), "content": json.dumps(report)}
+        with self._state.changing() as rows:
+            rows.put(documents, row)
 
     def remove(self, versions: set[int]) -> None:
         """Remove the reports of versions that are gone."""
-        for version in versions:
-            remove_file(self._path(version))
-
-    def _path(self, version: int) -> Path:
-        return self.folder / f"{version}.json"
+        if versions:
+            with self._state.changing() as rows:
+                are_gone = documents.c.id.in_([str(one) for one in versions])
+                rows.remove(documents, documents.c.kind == _REPORT, are_gone)

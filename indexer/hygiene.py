@@ -92,8 +92,12 @@ def examine_items(gallery: Gallery, view: GalleryView, *, has_images: bool) -> H
 
 
 def are_same_pictures(first: Bytes, second: Bytes) -> Mask:
-    """Tell pair by pair whether pictures are almost the same."""
-    return np.asarray(_correlation(first, second) >= SAME_PICTURE)
+    """Tell pair by pair whether pictures are almost the same; blank ones are like nothing."""
+    a, b = (_centered(rows.astype(np.float32)) for rows in (first, second))
+    norms = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
+    products = np.einsum("nd,nd->n", a, b)
+    alike = np.divide(products, norms, out=np.zeros_like(products), where=norms > _BLANK**2)
+    return np.asarray(alike >= SAME_PICTURE)
 
 
 def are_near_equal(cosines: FloatArray, first: Bytes, second: Bytes) -> Mask:
@@ -130,14 +134,6 @@ def _near_pairs(
         chunk = pairs[start : start + _CHUNK]
         same = are_same_pictures(signatures[chunk[:, 0]], signatures[chunk[:, 1]])
         yield from ((int(a), int(b)) for a, b in chunk[same])
-
-
-def _correlation(first: Bytes, second: Bytes) -> FloatArray:
-    """Pearson correlation of the rows; blank pictures correlate with nothing."""
-    a, b = (_centered(rows.astype(np.float32)) for rows in (first, second))
-    norms = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
-    products = np.einsum("nd,nd->n", a, b)
-    return np.divide(products, norms, out=np.zeros_like(products), where=norms > _BLANK**2)
 
 
 def _centered(rows: FloatArray) -> FloatArray:

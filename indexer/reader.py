@@ -54,6 +54,11 @@ class GalleryReader:
     def _bring_up_to_date(self) -> tuple[Activation, GalleryView]:
         for attempt in range(_MOST_ATTEMPTS):
             activation = self._activation()
+            if self.gallery.is_awaited(activation):
+                if self._opened is not None:
+                    # A replica searches what it has until the rest is here.
+                    return self._opened.activation, self._opened.view
+                self.gallery.lay(again=True)
             try:
                 self._opened = self._opened_at(activation)
                 return activation, self._opened.view

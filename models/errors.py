@@ -1,25 +1,4 @@
-"""Errors of the models package.
-
-ModelsError
-├── ImageError (ValueError)          one image cannot be used; `.reason` says why
-│   ├── NotAnImageError              the bytes are no image, or a damaged one
-│   ├── UnsupportedFormatError       an image, but of a format that is not accepted
-│   ├── ImageTooLargeError           more bytes or pixels than the limits allow
-│   ├── ImageTooSmallError           too few pixels to mean anything
-│   └── BlankImageError              one color all over, from which nothing can be told
-├── DecodingBusyError                others decode images, and there is no memory for another
-├── BundleError (ValueError)         a model bundle is missing, damaged or of another kind
-├── HubError                         the hub of Hugging Face does not give what was asked for
-├── EmbeddingError (ValueError)      an embedding has the wrong length or holds no numbers
-│   └── NoDirectionError             an embedding is zero, or holds NaN or infinity
-├── NetworkDeviceError (RuntimeError)  the GPU that ran the network failed
-├── ReadyEmbeddingsError (ValueError)  images are of no use to a gallery of ready embeddings
-├── ConfigError (ValueError)         a training configuration cannot work
-├── DatasetError (ValueError)        a data set is incomplete or mislabelled
-├── EvaluationError (ValueError)     embeddings, labels or ground truth that cannot be measured
-├── TrainingStoppedError             a training run was asked to stop before its end
-└── MissingPackageError (ImportError)  an optional package is needed; `.extra` names what to install
-"""
+"""Errors of the models package, all below `ModelsError`."""
 
 from __future__ import annotations
 

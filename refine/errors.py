@@ -1,11 +1,4 @@
-"""Errors of the refine package.
-
-RefineError
-├── RefinerNotFoundError (LookupError)   the bundle has no context refiner
-├── RefinerMismatchError (ValueError)    the refiner belongs to the embeddings of another bundle
-├── RefinementError (ValueError)         embeddings, contexts or steps that the refiner cannot take
-└── RefinerTrainingError (ValueError)    embeddings that no refiner can be trained or validated on
-"""
+"""Errors of the refine package, all below `RefineError`."""
 
 from __future__ import annotations
 

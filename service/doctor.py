@@ -151,7 +151,7 @@ def _state(name: str, gallery: Gallery) -> Finding:
 
     # Searches can do without the table for a while.
     view, _ = GalleryReader(gallery).view(), gallery.in_words
-    store = CalibrationStore(gallery.calibrations_path, calibrated_as=view.calibrated_as)
+    store = CalibrationStore(gallery.path, calibrated_as=view.calibrated_as)
     records = [store.get(one) for one in sorted(store.in_force())]
     checks = [(record.id, check) for record in records if (check := store.last_check(record)) is not None]
     broken = [f"calibration {one}: {check.sentence}" for one, check in checks if check.verdict == "broken"]

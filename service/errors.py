@@ -16,7 +16,7 @@ class RequestError(ServiceError, ValueError):
 
 
 class KeyStoreError(ServiceError, ValueError):
-    """The file of API keys is damaged; no key in it is accepted."""
+    """The stored API keys cannot be read; none is accepted."""
 
 
 class NothingAddedError(RequestError):
@@ -80,10 +80,6 @@ class VerdictNotFoundError(RecordNotFoundError):
     kind = "verdict on copies"
 
 
-class VerdictsDamagedError(ServiceError):
-    """The verdicts of persons on copies cannot be read."""
-
-
 class SearchNotFoundError(ServiceError, LookupError):
     """A search was not kept, or has gone."""
 
@@ -115,10 +111,6 @@ class UnknownLabelError(RequestError):
         self.members = {"nearest": nearest}
 
 
-class SearchStoreError(ServiceError, ValueError):
-    """The file of kept searches is damaged, or in use for too long."""
-
-
 class RedisAwayError(ServiceError, ConnectionError):
     """Redis did not answer in time."""
 
@@ -147,6 +139,7 @@ class DamagedJobError(JobNotFoundError):
             self,
             f"the record of job '{job_id}' is damaged; what it has done is in its gallery: start it again",
         )
+        self.job_id = job_id
 
 
 class JobConflictError(ServiceError, RuntimeError):

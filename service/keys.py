@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import json
+import logging
 import re
 import secrets
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -21,25 +21,21 @@ from pydantic import BaseModel, Field
 
 from vicinal.calibration.advice import advise
 from vicinal.calibration.frozen import Frozen
-from vicinal.indexer.errors import StorageError
-from vicinal.indexer.storage.files import (
-    SealedFile,
-    file_lock,
-    make_folder,
-    remove_file,
-    storing,
-    write_atomically,
-    write_sealed,
-)
+from vicinal.indexer.errors import IndexerError, StorageError
+from vicinal.indexer.state import DamagedRowError, Rows, server_state
+from vicinal.indexer.state.schema import facts, keys
+from vicinal.indexer.state.state import Cached
 from vicinal.indexer.storage.gallery_names import folder_of, require_name
-from vicinal.models.configs.sealed_json import BrokenSealError
 from vicinal.service.errors import KeyStoreError, RequestError
 from vicinal.service.settings import Scope, Settings
 
+logger = logging.getLogger(__name__)
 _KEY = re.compile("vic_([a-z0-9]{12})_([A-Za-z0-9_-]{43})")
 _ID_BYTES, _SECRET_BYTES, _SALT_BYTES = 6, 32, 16
 _LONGEST_NAME = 64
-_PATIENCE = 10.0
+_AGAIN = advise(
+    "bring api_keys into the settings, make keys by {create_key()}, or ask for none any more by {keys_off()}"
+)
 # Compared with where no record has the id, so that the time tells nothing of that.
 _NOBODY = "0" * 64
 
@@ -64,64 +60,54 @@ class KeyRecord(Frozen):
 
 
 class KeyStore:
-    """Keys in a sealed file that only its owner reads; once there was one, a server asks until `turn_off`."""
+    """Keys of a data folder; once there was one, a server asks until `turn_off`."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._note = path.parent.with_name("audit") / "keys-are-on"
-        self._file = SealedFile(path, _parsed)
+    def __init__(self, data_dir: Path) -> None:
+        self._state = server_state(data_dir)
+        self._cached = Cached(self._state, _read)
         self._was_on = False
 
     @property
     def is_on(self) -> bool:
         """Tell whether keys are asked for: one was made, and nobody has turned them off since."""
-        try:
-            self._was_on = self._file.read().on
-        except FileNotFoundError:
-            self._was_on = self._was_on or _may_be_there(self._note)
-        except (OSError, BrokenSealError):
-            self._was_on = True
-        return self._was_on
+        with suppress(KeyStoreError):
+            return bool(self._kept().on)
+        return True
 
     def all(self) -> dict[str, KeyRecord]:
-        """Records by id, oldest first; the file is read again only after it was replaced."""
-        try:
-            return self._read()
-        except FileNotFoundError as error:
-            if not self.is_on:
-                return {}
-            raise KeyStoreError(
-                f"keys were on, and there is no '{self.path}', so that none is accepted: ",
-                advise(
-                    "bring it back from a backup, or api_keys into the settings, make keys by "
-                    "{create_key()}, or ask for none any more by {keys_off()}"
-                ),
-            ) from error
+        """Records by id, oldest first, without damaged ones; read again only after a change."""
+        return self._kept().records
 
-    def _read(self) -> dict[str, KeyRecord]:
+    @property
+    def problem(self) -> str | None:
+        """Sentence on keys that are not accepted, as they are damaged; None where all are."""
         try:
-            return self._file.read().records
-        except FileNotFoundError:
-            raise
-        except (OSError, BrokenSealError) as error:
-            raise KeyStoreError(
-                f"the keys in '{self.path}' are damaged, and none is accepted: restore the file from a "
-                "backup, or remove it and make new keys"
-            ) from error
+            damaged = self._kept().damaged
+        except KeyStoreError as error:
+            return str(error)
+        return f"API keys are damaged, and no keys any more: {', '.join(damaged)}" if damaged else None
+
+    def _kept(self) -> _Kept:
+        try:
+            kept = self._cached.get()
+        except IndexerError as error:
+            raise KeyStoreError(f"the stored keys cannot be read, and none is accepted: {error}") from error
+        if kept.on is None and self._was_on:
+            raise KeyStoreError("keys were on, and are gone, so that none is accepted: ", _AGAIN)
+        self._was_on = bool(kept.on)
+        return kept
 
     def remember(self) -> None:
-        """Note outside of the file that keys are on."""
-        if not _may_be_there(self._note):
-            make_folder(self._note.parent)
-            write_atomically(self._note, "ended by `vicinal keys off`\n")
+        """Note that keys are on."""
+        if not self._kept().on:
+            with self._state.changing() as rows:
+                _turn(rows, on=True)
 
     def turn_off(self) -> int:
         """Ask for no key from now on, until another is made; how many are no keys any more."""
-        with self._changing() as records:
-            self._write({}, on=False)
-            with storing(f"'{self._note}'"):
-                remove_file(self._note)
-        return len(records)
+        with self._state.changing() as rows:
+            _turn(rows, on=False)
+            return rows.remove(keys)
 
     def create(
         self,
@@ -155,21 +141,22 @@ class KeyStore:
             created_at=datetime.now(UTC),
             expires_at=expires_at,
         )
-        with self._changing() as records:
-            if name in {one.name for one in records.values()}:
+        with self._state.changing() as rows:
+            if name in {one.name for one in _read(rows).records.values()}:
                 raise RequestError(f"there is a key '{name}': revoke it, or choose another name")
-            self.remember()
-            self._write({**records, key_id: record})
+            _turn(rows, on=True)
+            rows.add(keys, {"id": key_id, "content": record.model_dump_json()})
         return record, f"vic_{key_id}_{secret}"
 
     def revoke(self, which: str) -> KeyRecord:
         """Take a key away, from the next request on."""
-        with self._changing() as records:
+        with self._state.changing() as rows:
+            records = _read(rows).records
             found = next((one for one in records.values() if which in (one.id, one.name)), None)
             if found is None:
                 known = ", ".join(one.name for one in records.values()) or "none at all"
                 raise RequestError(f"there is no key '{which}', only {known}")
-            self._write({key_id: one for key_id, one in records.items() if key_id != found.id})
+            rows.remove(keys, keys.c.id == found.id)
         return found
 
     def find(self, key: str) -> KeyRecord | None:
@@ -182,23 +169,6 @@ class KeyStore:
         known = _NOBODY if record is None else record.digest
         is_right = hmac.compare_digest(known, _digest(parts[2], "00" if record is None else record.salt))
         return record if is_right and record is not None and not record.is_expired else None
-
-    @contextmanager
-    def _changing(self) -> Iterator[dict[str, KeyRecord]]:
-        make_folder(self.path.parent)
-        busy = f"'{self.path}' is being changed by a process that hangs"
-        with file_lock(self.path.with_suffix(".lock"), busy, patience=_PATIENCE):
-            try:
-                records = self._read()
-            except FileNotFoundError:
-                records = {}
-            yield records
-
-    def _write(self, records: dict[str, KeyRecord], *, on: bool = True) -> None:
-        listed = [one.model_dump(mode="json") for one in records.values()]
-        write_sealed(self.path, json.dumps({"keys": listed, "on": on}))
-        with storing(f"'{self.path}'"):
-            self.path.chmod(0o600)
 
 
 class Grant(BaseModel, frozen=True):
@@ -230,7 +200,7 @@ class Keyring:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self.store = KeyStore(settings.keys_path)
+        self.store = KeyStore(settings.data_dir)
         self._offered: dict[bytes, Grant] = {}
         self._lent: dict[bytes, Grant] = {}
 
@@ -248,13 +218,8 @@ class Keyring:
 
     @property
     def problem(self) -> str | None:
-        """Reason why no stored key is accepted; None where they are."""
-        try:
-            if self._is_store_used:
-                self.store.all()
-        except KeyStoreError as error:
-            return str(error)
-        return None
+        """Reason why stored keys are not accepted; None where all are."""
+        return self.store.problem if self._settings.stored_keys else None
 
     def offer(self, grant: Grant) -> str:
         """A token that a page of this process gets a key for, once; from then on calls need a key."""
@@ -272,12 +237,6 @@ class Keyring:
         self._lent[_fingerprint(key)] = grant
         return key if self._offered.pop(_fingerprint(token), None) is not None else None
 
-    @property
-    def _is_store_used(self) -> bool:
-        """Tell whether keys may stand in the store; none need be there where the settings have some."""
-        settings = self._settings
-        return settings.stored_keys and not (settings.api_keys and not self.store.path.exists())
-
     def find(self, key: str) -> Grant | None:
         """Rights of a key; None where it is no valid one."""
         granted = None
@@ -288,7 +247,7 @@ class Keyring:
                     name=f"settings {hashlib.sha256(key.encode()).hexdigest()[:16]}", scopes=scopes
                 )
         granted = granted or self._lent.get(_fingerprint(key))
-        if granted is not None or not key or not self._is_store_used:
+        if granted is not None or not key or not self._settings.stored_keys:
             return granted
         record = self.store.find(key)
         if record is None:
@@ -304,12 +263,11 @@ class Keyring:
 def check_exposure(settings: Settings) -> Keyring:
     """Refuse to serve strangers without keys; that there are keys is noted for later starts."""
     keyring = Keyring(settings)
-    is_kept = settings.stored_keys and keyring.store.is_on
-    if settings.api_keys or is_kept:
-        if not settings.api_keys and not keyring.store.path.exists():
-            keyring.store.all()
+    if settings.api_keys or (settings.stored_keys and keyring.store.is_on):
+        if not settings.api_keys and not keyring.store.all():
+            raise KeyStoreError("keys are on, and there is none, so that none is accepted: ", _AGAIN)
         # A data folder that is read only holds back nothing else either.
-        with suppress(StorageError):
+        with suppress(StorageError, KeyStoreError):
             keyring.store.remember()
         return keyring
     if "*" in settings.cors_origins:
@@ -331,24 +289,29 @@ def key_id(key: str) -> str | None:
 
 class _Kept(NamedTuple):
     records: dict[str, KeyRecord]
-    on: bool
+    damaged: tuple[str, ...]
+    # None: it was never said.
+    on: bool | None
 
 
-def _parsed(content: bytes) -> _Kept:
-    kept = json.loads(content)
-    records = [KeyRecord.model_validate(one) for one in kept["keys"]]
-    return _Kept({one.id: one for one in records}, kept["on"] is not False)
+def _read(rows: Rows) -> _Kept:
+    damaged = list[str]()
+
+    def tell(error: DamagedRowError) -> None:
+        logger.warning("%s: it is no key", error)
+        damaged.append(error.row["id"])
+
+    found = [KeyRecord.model_validate_json(row.content) for row in rows.all(keys, on_damage=tell)]
+    # What is not as it was written says nothing, and may have said that keys are on.
+    said = rows.values(facts.c.value, facts.c.name == "keys")
+    whole = rows.all(facts, facts.c.name == "keys", on_damage=lambda _: None)
+    on = None if not said else not whole or whole[0].value == "on"
+    found.sort(key=lambda one: (one.created_at, one.id))
+    return _Kept({one.id: one for one in found}, tuple(damaged), on)
 
 
-def _may_be_there(path: Path) -> bool:
-    """Tell whether a file is there; where the disk does not say, it may be."""
-    try:
-        path.lstat()
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except OSError:
-        return True
-    return True
+def _turn(rows: Rows, *, on: bool) -> None:
+    rows.put(facts, {"name": "keys", "value": "on" if on else "off"})
 
 
 def _fingerprint(secret: str) -> bytes:

@@ -70,6 +70,10 @@ def open_gallery(
     kept = {key: value for key, value in given.items() if value is not None}
     # Some of them are secrets.
     chosen = checked_options(Settings, kept, shows_values=False)
+    if chosen.database is not None:
+        from vicinal.service.database import open_database
+
+        open_database(chosen)
     if chosen.has_home:
         from vicinal.service.galleries.home import open_home
 

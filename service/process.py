@@ -9,10 +9,13 @@ import os
 import resource
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Self
 
+from vicinal.indexer.errors import IndexerError
+
+logger = logging.getLogger(__name__)
 # Parameters of glibc's `mallopt`, and what they are set to: memory that a thread gave back is used by others,
 # what is large is mapped on its own, and what is free at the end of the heap goes back to the system.
 _MALLOC = {-8: 4, -3: 2**20, -1: 2**25}
@@ -102,3 +105,38 @@ class BackgroundWork:
     def _work(self) -> None:
         """Go on until `_is_stopping`, which `_changed` and `_waited` tell of."""
         raise NotImplementedError
+
+
+class Looks(BackgroundWork):
+    """Looks that a thread takes again and again while the context lasts; one that fails is logged once."""
+
+    # It may wait for a database, or open what is large. A daemon: the process ends without it.
+    stop_seconds = 3.0
+
+    def __init__(self, name: str, look: Callable[[], object], seconds: float) -> None:
+        super().__init__()
+        self.name, self._look, self._seconds = name, look, seconds
+        self._is_failing = False
+
+    def _work(self) -> None:
+        while not self._is_stopping:
+            self.tried(self._look)
+            self._waited(self._seconds)
+
+    def tried(self, look: Callable[[], object]) -> bool:
+        """Tell whether a look found anything; whatever fails, requests meet it too."""
+        try:
+            found = bool(look())
+        except Exception as error:
+            if not self._is_failing:
+                logger.warning("%s; %s is tried again", error, self.name, exc_info=not _is_told(error))
+            self._is_failing = True
+            return False
+        if self._is_failing:
+            logger.warning("%s goes on again", self.name)
+        self._is_failing = False
+        return found
+
+
+def _is_told(error: Exception) -> bool:
+    return isinstance(error, IndexerError | OSError)

@@ -41,6 +41,7 @@ ItemUri = Annotated[
 
 GONE_FIELDS = {
     "activate_if": "`activate` may be no_worse",
+    "parquet": "`items()` of a gallery in Python gives items and embeddings",
     "pictures": "decisions that flip are counted for labelled queries",
     "terminal": "--json asks, and --answer says what a search shows",
     **dict.fromkeys(

@@ -28,9 +28,9 @@ from vicinal.models.runtime import DEVICES, Device
 from vicinal.service.errors import RequestError
 from vicinal.service.known_names import check_file, check_variables
 from vicinal.service.observability.logs import LogFormat, LogLevel
-from vicinal.service.redis_link import RedisLink
 from vicinal.service.request_fields import RefineChoice
 from vicinal.service.search.pipeline import Pipeline, service_pipeline
+from vicinal.service.search.redis_link import RedisLink
 
 Scope = Literal["search", "write", "admin"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
@@ -74,7 +74,9 @@ class Settings(BaseSettings):
         data_dir: Folder that holds the galleries.
         home: Where the galleries of several replicas are at home: a folder that all of them see, or
             `s3://bucket/prefix`; `data_dir` follows it. Keys of a store come from its own variables, such as
-            `AWS_ACCESS_KEY_ID`. Needs `redis_url`. See docs/SCALE.md.
+            `AWS_ACCESS_KEY_ID`. Needs `database`. See docs/SCALE.md.
+        database: Address of the PostgreSQL that keeps what several machines share, such as
+            `postgresql://USER:PASSWORD@HOST/NAME`; without one it is in files of SQLite in `data_dir`.
         bundle: Directory of the model bundle; by default the one that ships with the package.
         device: Where the network runs, and the refiner over whole galleries: `cpu`, `cuda`, `cuda:N` or
             `auto`. `/readyz` names what is really in use.
@@ -133,7 +135,9 @@ class Settings(BaseSettings):
             worker takes its job over.
         milvus_url: Address of the Milvus that finds candidates of versions with the index `milvus`, such as
             `http://USER:PASSWORD@HOST:19530`, or with a token in place of both. See docs/SCALE.md.
-        redis_url: Address of Redis, for jobs, cache and rate limits.
+        keep_vectors: Where a replica has the vectors of a version on Milvus: `here`, in its data folder, or
+            only in the `engine`, from which those of candidates are fetched.
+        redis_url: Address of Redis, for the cache of query embeddings and rate limits.
         redis_timeout_seconds: Longest wait for an answer of Redis, in seconds.
         redis_retry_seconds: Seconds that Redis is left alone after it failed to answer.
         query_cache_entries: Most query embeddings kept in memory; 0 turns the cache off.
@@ -161,6 +165,7 @@ class Settings(BaseSettings):
 
     data_dir: Path = Field(default_factory=lambda: Path.home() / ".vicinal")
     home: str | None = None
+    database: SecretStr | None = None
     bundle: Path = Field(default_factory=default_bundle_path)
     device: Device = Field(default="auto", pattern=DEVICES)
     index_device: str = Field(default="auto", pattern=r"^(auto|cpu|cuda(:[0-9]{1,2})?)$")
@@ -201,6 +206,7 @@ class Settings(BaseSettings):
     run_jobs: bool = True
     job_heartbeat_seconds: float = Field(default=5.0, gt=0.0)
     milvus_url: SecretStr | None = None
+    keep_vectors: Literal["here", "engine"] = "here"
     # It may hold a password.
     redis_url: str | None = Field(default=None, repr=False)
     redis_timeout_seconds: float = Field(default=0.25, gt=0.0)
@@ -259,11 +265,6 @@ class Settings(BaseSettings):
         return "*" in self.cors_origins or not is_loopback(self.host)
 
     @property
-    def keys_path(self) -> Path:
-        """File of the keys that `vicinal keys` makes."""
-        return self.data_dir / "keys" / "keys.json"
-
-    @property
     def audit_path(self) -> Path:
         """File that notes the changes made over HTTP."""
         return self.data_dir / "audit" / "audit.jsonl"
@@ -278,11 +279,6 @@ class Settings(BaseSettings):
         """Folders whose subfolders are the bundles at hand."""
         folders = (self.bundles_dir, self.fetched_path, default_bundle_path().parent)
         return [one for one in dict.fromkeys(folders) if one is not None and one.is_dir()]
-
-    @property
-    def jobs_path(self) -> Path:
-        """File of the embedded store of jobs."""
-        return self.data_dir / "jobs.db"
 
     @property
     def decode_limits(self) -> DecodeLimits:

@@ -56,7 +56,7 @@ hypothesis.settings.register_profile(
     "quick", parent=hypothesis.settings.get_profile("untimed"), max_examples=25
 )
 
-pytest_plugins = ["tests.refiner_fixtures", "tests.milvus_server"]
+pytest_plugins = ["tests.refiner_fixtures", "tests.milvus_server", "tests.postgres_server"]
 
 TESTS = Path(__file__).resolve().parent
 SHARED = TESTS.parents[1] / "shared"

@@ -10,16 +10,14 @@ import struct
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
-__all__ = ["enter_network", "enter_own_network", "has_own_network", "outer_network", "threads_inside"]
+__all__ = ["enter_network", "enter_own_network", "outer_network"]
 
 _NEW_NETWORK, _NEW_NAME = 0x40000000, 0x04000000
 _SET_FLAGS, _UP = 0x8914, 0x1
 _CURRENT = "/proc/thread-self/ns/net"
-# Open files of the network of the machine and of this process's own, once it has one, and older threads.
+# Open files of the network of the machine and of this process's own, once it has one.
 _networks: list[int] = []
-_elder: set[Path] = set()
 
 
 def enter_network(number: int) -> None:
@@ -48,17 +46,11 @@ def enter_own_network() -> None:
     if ctypes.CDLL(None).unshare(_NEW_NETWORK | _NEW_NAME):
         os.close(outer)
         return
-    _elder.update(_threads())
     _networks.extend((outer, os.open(_CURRENT, os.O_RDONLY)))
     # The machine's own name may lead to an address that is not in it, which Ray would take for this node's.
     socket.sethostname("localhost")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         fcntl.ioctl(any_socket, _SET_FLAGS, struct.pack("16sH22x", b"lo", _UP))
-
-
-def has_own_network() -> bool:
-    """Tell whether this process is in one."""
-    return bool(_networks)
 
 
 @contextmanager
@@ -73,12 +65,3 @@ def outer_network() -> Iterator[None]:
         yield
     finally:
         enter_network(own)
-
-
-def threads_inside() -> set[Path]:
-    """Folders of the threads that were started in it, also of those that libraries have started."""
-    return _threads() - _elder
-
-
-def _threads() -> set[Path]:
-    return set(Path("/proc/self/task").glob("*"))

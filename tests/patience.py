@@ -7,7 +7,7 @@ from httpx._config import DEFAULT_TIMEOUT_CONFIG
 
 from vicinal.indexer.engines import milvus, milvus_connection
 
-__all__ = ["ENGINE_SECONDS", "SECONDS", "be_patient", "be_patient_with_engines"]
+__all__ = ["ENGINE_SECONDS", "SECONDS", "be_patient"]
 
 SECONDS = 60.0
 # Less, as the client of Milvus asks again and again until then where nobody listens.
@@ -22,12 +22,6 @@ def be_patient() -> None:
     lasting = pytest.MonkeyPatch()
     for limit in ("connect", "read", "write", "pool"):
         lasting.setattr(DEFAULT_TIMEOUT_CONFIG, limit, SECONDS)
-    be_patient_with_engines()
-
-
-def be_patient_with_engines() -> None:
-    """Let questions to engines alone wait for long."""
-    lasting = pytest.MonkeyPatch()
     for module in (milvus_connection, milvus):
         lasting.setattr(module, "SEARCH_SECONDS", float(ENGINE_SECONDS))
     lasting.setattr(milvus_connection, "CONNECT_SECONDS", float(ENGINE_SECONDS))

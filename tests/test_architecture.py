@@ -39,6 +39,8 @@ INNER_FLOORS = {
         "errors",
         "item_rules",
         "csv_tables",
+        "disk",
+        "state",
         "sources",
         "filters",
         "storage",
@@ -62,11 +64,11 @@ INNER_FLOORS = {
         "records",
         "known_names",
         "observability",
-        "redis_link",
         "process",
         "training",
         "search",
         "settings",
+        "database",
         "keys",
         "measuring",
         "words",
@@ -89,13 +91,12 @@ INNER_FLOORS = {
 GENERATED = "by `client/generate.py`"
 MOST_MODULES = 15
 # Lines of Python that are shipped, but for what is generated, and of tests; they only fall.
-BUDGET = {"shipped": 70433, "tests": 63431}
+BUDGET = {"shipped": 70237, "tests": 62544}
 MOST_LINES = 2500
 # Folders with more, until they are made lighter.
 LARGE_FOLDERS = {
     "indexer/sources",
     "service",
-    "service/answering",
     "service/cli",
     "service/http/routes",
     "service/measuring",

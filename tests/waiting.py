@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -33,16 +32,12 @@ def do_jobs(app: FastAPI) -> None:
     """Do at once, in this thread, the jobs of an application that wait for a worker."""
     # What waits for a process alone needs none of it.
     from vicinal.service.http.state import state_of
-    from vicinal.service.jobs.runner import JobRunner
+    from vicinal.service.jobs.worker import JobWorker
 
     state = state_of(app)
-    queue = state.jobs.queue
-    queue.open()
-    runner = JobRunner(
-        state.jobs, state.kinds, worker="test", heartbeat_seconds=SECONDS, stopping=threading.Event()
-    )
-    while (ticket := queue.dequeue()) is not None:
-        runner.run(*ticket)
+    worker = JobWorker(state.jobs, state.kinds, heartbeat_seconds=SECONDS)
+    while worker.take():
+        pass
 
 
 def wait_for_job(client: TestClient | httpx.Client, accepted: httpx.Response) -> dict[str, Any]:

@@ -44,16 +44,6 @@ def sends(body: bytes, status: int = 200, **headers: str) -> Answer:
     return answer
 
 
-def in_turn(*answers: Answer) -> Answer:
-    """Each answer once, then the last one for good."""
-    left = list(answers)
-
-    def answer(request: BaseHTTPRequestHandler) -> None:
-        (left.pop(0) if len(left) > 1 else left[0])(request)
-
-    return answer
-
-
 @contextmanager
 def serving() -> Iterator[WebServer]:
     """A server on a free port."""

@@ -28,11 +28,12 @@ import numpy as np
 
 from benchmarks.common.record import percentiles, save_result
 from tests.conftest import write_tiny_bundle
+from tests.postgres_server import PostgresServer
 from tests.replicas.driver import (
     GALLERY,
     ReplicaDriver,
     add,
-    check_log,
+    check_home,
     make_gallery,
     nearest,
 )
@@ -48,6 +49,7 @@ _URL = f"/v1/galleries/{GALLERY}"
 @contextmanager
 def replicas_of(
     home: str,
+    database: str,
     n: int,
     network: Network,
     store: Store,
@@ -58,6 +60,7 @@ def replicas_of(
     bundle = write_tiny_bundle(folder / "bundle")
     given = {
         "VICINAL_HOME": home,
+        "VICINAL_DATABASE": database,
         "VICINAL_REDIS_URL": redis_server.url,
         "VICINAL_REDIS_RETRY_SECONDS": "0.2",
         "VICINAL_BUNDLE": str(bundle.path),
@@ -96,8 +99,10 @@ def lane_of(seeds: list[int], folder: Path, seconds_left: float) -> dict[str, An
     """What the runs of some seeds find, one after the other, as many as there is time for."""
     over = time.monotonic() + seconds_left
     reports, failures, seconds = list[dict[str, Any]](), list[str](), list[float]()
-    n_entries = 0
-    with networked(3) as network, serving_store(network.store) as store:
+    n_files = 0
+    with networked(3) as network, serving_store(network.store) as store, ExitStack() as closed_last:
+        postgres = PostgresServer(address=network.database)
+        closed_last.callback(postgres.remove)
         os.environ.update(store.variables)
         for first in range(0, len(seeds), _RUNS_OF_HOME):
             if time.monotonic() > over:
@@ -109,22 +114,24 @@ def lane_of(seeds: list[int], folder: Path, seconds_left: float) -> dict[str, An
             redis_server = RedisServer(place / "redis", network.redis)
             redis_server.start()
             try:
-                n_replicas = 2 + (number + group[0]) % 2
-                with replicas_of(home, n_replicas, network, store, redis_server, place) as replicas:
+                n_replicas, database = 2 + (number + group[0]) % 2, postgres.new_database()
+                with replicas_of(home, database, n_replicas, network, store, redis_server, place) as replicas:
                     seconds += seconds_until_found(replicas)
                     for seed in group:
                         if time.monotonic() > over:
                             break
-                        driver = ReplicaDriver(replicas, network, redis_server, seed=seed, n_steps=_N_STEPS)
+                        driver = ReplicaDriver(
+                            replicas, network, redis_server, postgres, seed=seed, n_steps=_N_STEPS
+                        )
                         reports.append(driver.run(_ROUNDS).as_json())
                         print(f"run {seed}: {reports[-1]['faults']}", flush=True)
-                    n_entries += check_log(home)
+                    n_files += check_home(home, database)
             except Exception as error:
                 failures.append(f"home of run {group[0]}, after {len(reports)} runs: {error!r}"[:2000])
                 print(failures[-1], flush=True)
             finally:
                 redis_server.stop()
-    return {"reports": reports, "failures": failures, "seconds_until_found": seconds, "entries": n_entries}
+    return {"reports": reports, "failures": failures, "seconds_until_found": seconds, "files": n_files}
 
 
 def _added(counts: list[dict[str, int]]) -> dict[str, int]:
@@ -170,7 +177,7 @@ def main() -> int:
         "failures": [one for lane in found for one in lane["failures"]],
         "lanes": given.lanes,
         "minutes": round((time.monotonic() - begun) / 60, 1),
-        "entries_checked": sum(lane["entries"] for lane in found),
+        "files_checked": sum(lane["files"] for lane in found),
         **{
             name: _added([one[name] for one in reports])
             for name in ("faults", "acknowledged", "refused", "without_an_answer")

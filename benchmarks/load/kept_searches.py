@@ -28,7 +28,8 @@ from benchmarks.common.server_process import running_server
 from benchmarks.load.client import Plan, outcome, started
 from benchmarks.load.requests import image_requests
 from vicinal.models.bundle import default_bundle_path
-from vicinal.service.answering.store import KeptCandidate, KeptSearch, SearchStore
+from vicinal.service.answering.kept import KeptCandidate, KeptSearch
+from vicinal.service.answering.store import SearchStore
 from vicinal.service.demo import prepare_demo
 from vicinal.service.settings import Settings
 

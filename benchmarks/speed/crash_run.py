@@ -1,8 +1,8 @@
-"""Kills processes that change a gallery, hundreds of times, and counts what is lost: nothing may be.
+"""Kills writers of a gallery, hundreds of times, and counts what is lost: nothing may be.
 
-Writers over the library, commands, and servers with and without a worker beside them, at random moments and
-at random steps of theirs on the disk; see `tests/crash/`, whose test is the short form. The first loss
-ends the run, and its folder stays.
+They are killed at random moments and at random steps of theirs on the disk; see `tests/crash/`, whose test
+is the short form. Servers are killed by `benchmarks/attacks/replica_run.py`. The first loss ends the run, and
+its folder stays.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
 """Tables of one gallery: their names, which are its own, and which nothing needs any more.
 
-A name is vicinal_<owner>_<version>_<space>_<time>_<random>. The owner is kept in `engines.json` of the
-gallery's folder, which stays with a renamed gallery and which neither copies nor archives have: these take
-the tables that their files name for those of another gallery, and make their own.
+A name is vicinal_<owner>_<version>_<space>_<time>_<random>. The owner is a word that stays with a renamed
+gallery and that neither copies nor archives have: these take the tables that their files name for those of
+another gallery, and make their own.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import secrets
 import time
@@ -16,6 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from vicinal.indexer.disk import hold_file, paths_below
 from vicinal.indexer.engines.engine import ENGINE, Engine, require_kept
 from vicinal.indexer.engines.source import EngineSource, read_engine_file
 from vicinal.indexer.errors import (
@@ -26,15 +26,16 @@ from vicinal.indexer.errors import (
     GalleryError,
 )
 from vicinal.indexer.graph.vector_index import Candidates, check_factory
-from vicinal.indexer.storage.disk import hold_file, paths_below
-from vicinal.indexer.storage.files import FileSeal, file_lock, read_sealed_or_refuse, write_sealed
+from vicinal.indexer.state import state_of
+from vicinal.indexer.state.schema import documents
+from vicinal.indexer.storage.files import FileSeal, given_word, known_word
 
 logger = logging.getLogger(__name__)
 
-OWNER_FILE = "engines.json"
+# Kind of the document that says whose the tables are.
+OWNER = "engine"
 # What a build on another machine has left is no longer that of one that goes on.
 _LEFTOVER_SECONDS = 24 * 3600.0
-_PATIENCE = 10.0
 
 
 def check_index(kind: str, dim: int, engine: Engine) -> None:
@@ -61,14 +62,7 @@ class GalleryTables:
     @property
     def prefix(self) -> str:
         """Beginning of the names of the gallery's own tables; it gets one when it is first asked for."""
-        path = self.folder / OWNER_FILE
-        if not path.is_file():
-            busy = f"'{path}' is being written by a process that hangs"
-            with file_lock(self.folder / "active.lock", busy, patience=_PATIENCE):
-                if not path.is_file():
-                    write_sealed(path, json.dumps({"owner": secrets.token_hex(8)}))
-        remedy = "remove it, and the gallery makes new tables in its engine"
-        return f"vicinal_{json.loads(read_sealed_or_refuse(path, remedy))['owner']}_"
+        return f"vicinal_{self._owner or given_word(self.folder, OWNER)}_"
 
     @contextmanager
     def naming(self, version: int, space: str) -> Iterator[str]:
@@ -86,8 +80,7 @@ class GalleryTables:
         """Open the file that stands for an index."""
         source = EngineSource.open(path, candidates, seal, self.engine)
         # A copy has none before it makes a table.
-        is_owner = (self.folder / OWNER_FILE).is_file()
-        source.is_foreign = not (is_owner and source.file.name.startswith(self.prefix))
+        source.is_foreign = not (self._owner and source.file.name.startswith(self.prefix))
         return source
 
     def drop(self, names: Iterable[str]) -> None:
@@ -99,7 +92,7 @@ class GalleryTables:
 
     def drop_all(self) -> None:
         """Remove all of its tables; refused while its versions need the engine, which does not answer."""
-        if not (self.folder / OWNER_FILE).is_file():
+        if self._owner is None:
             return
         is_needed = bool(self._named())
         if not is_needed and self.engine.address is None:
@@ -133,6 +126,10 @@ class GalleryTables:
                 found.add(read_engine_file(path).name)
         return found
 
+    @property
+    def _owner(self) -> str | None:
+        return known_word(self.folder, OWNER)
+
     def _drop_left(self) -> None:
         with self.engine.asking() as engine:
             left = [one for one in engine.names(self.prefix) if self._is_left(one)]
@@ -157,6 +154,12 @@ class GalleryTables:
 
     def _named(self) -> set[str]:
         return self.of_version(self.folder / "versions")
+
+
+def forget_owner(folder: Path) -> None:
+    """Let the gallery in a folder, a copy, have no tables of its own yet."""
+    with state_of(folder).changing() as rows:
+        rows.remove(documents, documents.c.kind == OWNER)
 
 
 def _age(name: str) -> float:

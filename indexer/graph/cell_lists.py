@@ -8,11 +8,13 @@ missed. How much that is stands in docs/RESULTS.md (benchmarks/speed/ready_embed
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from vicinal.calibration.arrays import FloatArray, Ints, ShortInts
+from vicinal.calibration.arrays import AnyInts, FloatArray, Ints, ShortInts
+from vicinal.indexer.cluster import Cluster
 from vicinal.indexer.graph.vector_index import import_faiss, nearest_rows
 from vicinal.models.progress import OnProgress, no_progress
 
@@ -25,6 +27,8 @@ _ITERATIONS = 8
 _BLOCK = 16_384
 # Most items of a cell and visits to it that are compared at once: some hundred megabytes.
 _MOST_VISITS = 16_384
+# Items whose vectors go to a machine of a cluster at a time, if one cell has not more.
+_APART = 65_536
 
 
 class Cells(NamedTuple):
@@ -40,40 +44,81 @@ class Cells(NamedTuple):
         members = np.argsort(visited[:, 0], kind="stable").astype(np.int32)
         return cls(visited, members, np.searchsorted(visited[members, 0], np.arange(n_cells + 1)))
 
+    def pairs(self) -> Iterator[tuple[AnyInts, AnyInts]]:
+        """Members and visitors of each cell."""
+        visits = np.argsort(self.visited.reshape(-1), kind="stable")
+        bounds = np.searchsorted(self.visited.reshape(-1)[visits], np.arange(len(self.bounds)))
+        for cell in range(len(self.bounds) - 1):
+            visitors = visits[bounds[cell] : bounds[cell + 1]] // self.visited.shape[1]
+            yield self.members[self.bounds[cell] : self.bounds[cell + 1]], visitors
+
+
+class CellPart(NamedTuple):
+    """Some cells, with the vectors of their members and of who visits them, and of nobody else."""
+
+    rows: Ints  # (r,) their items, ascending
+    vectors: FloatArray  # (r, d)
+    pairs: Sequence[tuple[AnyInts, AnyInts]]  # Of each cell: members and visitors, as places among the rows
+
 
 def cell_candidates(
-    embeddings: FloatArray, n_candidates: int, *, on_progress: OnProgress = no_progress
-) -> ShortInts:
-    """(n, k) near items of (n, d) L2-normalized ones, itself too, in no order; -1 where fewer were found."""
-    centers, rows = cell_centers(embeddings), range(len(embeddings))
-    cells = Cells.of(nearest_cells(embeddings, centers, rows), len(centers))
-    return candidates_in_cells(embeddings, cells, n_candidates, rows, on_progress=on_progress)
-
-
-def candidates_in_cells(
     embeddings: FloatArray,
-    cells: Cells,
     n_candidates: int,
-    rows: range,
     *,
+    cluster: Cluster | None = None,
     on_progress: OnProgress = no_progress,
 ) -> ShortInts:
-    """The same for some consecutive items, (m, k), of all that lie in the cells."""
-    n, visited = len(rows), cells.visited[rows.start : rows.stop]
+    """(n, k) near items of (n, d) L2-normalized ones, itself too, in no order; -1 where fewer were found. No
+    machine of a cluster gets all vectors: each compares those of some cells.
+    """
+    centers, n = cell_centers(embeddings), len(embeddings)
     found = np.full((n, n_candidates), -1, dtype=np.int32)
     scores = np.full((n, n_candidates), -np.inf, dtype=np.float32)
-    visits = np.argsort(visited.reshape(-1), kind="stable")
-    n_cells = len(cells.bounds) - 1
-    bounds = np.searchsorted(visited.reshape(-1)[visits], np.arange(n_cells + 1))
-    queries = embeddings[rows.start : rows.stop]
-    for cell in range(n_cells):
-        members = cells.members[cells.bounds[cell] : cells.bounds[cell + 1]]
-        visitors = visits[bounds[cell] : bounds[cell + 1]] // visited.shape[1]
-        for start in range(0, len(visitors) if len(members) else 0, _MOST_VISITS):
-            some = visitors[start : start + _MOST_VISITS]
-            _visit(queries, some, embeddings[members], members, found, scores)
-        on_progress("neighbors", n * (cell + 1) // n_cells, n)
+    if cluster is None:
+        cells = Cells.of(nearest_cells(embeddings, centers), len(centers))
+        for cell, (members, visitors) in enumerate(cells.pairs()):
+            for some, ids, near in _visits(members, visitors, embeddings, n_candidates):
+                _keep_best(found, scores, some, members[ids], near)
+            on_progress("neighbors", n * (cell + 1) // len(centers), n)
+        return found
+    visited = np.empty((n, min(_N_VISITED, len(centers))), np.int32)
+    blocks = ((start, np.asarray(embeddings[start : start + _APART])) for start in range(0, n, _APART))
+    for start, some in cluster.map(_cells_of_block, blocks, cluster.share(centers)):
+        visited[start : start + len(some)] = some
+    n_done, parts = 0, _parts(embeddings, Cells.of(visited, len(centers)))
+    for n_cells, rows, ids, near in cluster.map(_candidates_of_part, parts, n_candidates):
+        _keep_best(found, scores, rows, ids, near)
+        n_done += n_cells
+        on_progress("neighbors", n * n_done // len(centers), n)
     return found
+
+
+def _parts(embeddings: FloatArray, cells: Cells) -> Iterator[CellPart]:
+    """All cells, as many together as have so many members and visitors."""
+    pairs: list[tuple[AnyInts, AnyInts]] = []
+    for last, pair in enumerate(cells.pairs(), 1):
+        pairs.append(pair)
+        if last < len(cells.bounds) - 1 and sum(len(one) for both in pairs for one in both) < _APART:
+            continue
+        rows = np.unique(np.concatenate([one for both in pairs for one in both]))
+        places = [(np.searchsorted(rows, one), np.searchsorted(rows, two)) for one, two in pairs]
+        yield CellPart(rows, np.asarray(embeddings[rows]), places)
+        pairs = []
+
+
+def _cells_of_block(centers: FloatArray, block: tuple[int, FloatArray]) -> tuple[int, ShortInts]:
+    return block[0], nearest_cells(block[1], centers)
+
+
+def _candidates_of_part(n_candidates: int, part: CellPart) -> tuple[int, Ints, ShortInts, FloatArray]:
+    """Number of cells, the items that visit them, and the candidates that these have there."""
+    found = np.full((len(part.rows), n_candidates), -1, dtype=np.int32)
+    scores = np.full((len(part.rows), n_candidates), -np.inf, dtype=np.float32)
+    for members, visitors in part.pairs:
+        for some, ids, near in _visits(members, visitors, part.vectors, n_candidates):
+            _keep_best(found, scores, some, part.rows[members[ids]], near)
+    is_visitor = found[:, 0] >= 0
+    return len(part.pairs), part.rows[is_visitor], found[is_visitor], scores[is_visitor]
 
 
 def cell_centers(embeddings: FloatArray) -> FloatArray:
@@ -95,28 +140,31 @@ def cell_centers(embeddings: FloatArray) -> FloatArray:
     return centers
 
 
-def nearest_cells(embeddings: FloatArray, centers: FloatArray, rows: range) -> ShortInts:
-    """(m, v) cells that some consecutive items visit, their own first."""
-    cells = np.empty((len(rows), min(_N_VISITED, len(centers))), np.int32)
-    for start in range(0, len(rows), _BLOCK):
-        block = embeddings[rows[start] : min(rows[start] + _BLOCK, rows.stop)]
+def nearest_cells(embeddings: FloatArray, centers: FloatArray) -> ShortInts:
+    """(n, v) cells that items visit, their own first."""
+    cells = np.empty((len(embeddings), min(_N_VISITED, len(centers))), np.int32)
+    for start in range(0, len(embeddings), _BLOCK):
+        block = embeddings[start : start + _BLOCK]
         cells[start : start + _BLOCK] = nearest_rows(block, centers, cells.shape[1])[1]
     return cells
 
 
-def _visit(
-    queries: FloatArray,
-    visitors: Ints,
-    others: FloatArray,
-    members: ShortInts,
-    found: ShortInts,
-    scores: FloatArray,
-) -> None:
-    """Compare visitors among the queries with the members of a cell, and keep the best found so far."""
+def _visits(
+    members: AnyInts, visitors: AnyInts, vectors: FloatArray, n: int
+) -> Iterator[tuple[AnyInts, AnyInts, FloatArray]]:
+    """Some visitors of a cell, (b, w) places of the members nearest to them, and their similarities."""
+    others = vectors[members]
+    for start in range(0, len(visitors) if len(members) else 0, _MOST_VISITS):
+        some = visitors[start : start + _MOST_VISITS]
+        near, ids = nearest_rows(vectors[some], others, min(n, len(members)))
+        yield some, ids, near
+
+
+def _keep_best(found: ShortInts, scores: FloatArray, rows: AnyInts, ids: AnyInts, near: FloatArray) -> None:
+    """Keep the best that was found so far for some rows, with what is found now."""
     width = found.shape[1]
-    nearest = nearest_rows(queries[visitors], others, min(width, len(members)))
-    both = np.concatenate([scores[visitors], nearest[0]], axis=1)
-    ids = np.concatenate([found[visitors], members[nearest[1]]], axis=1)
+    both = np.concatenate([scores[rows], near], axis=1)
+    together = np.concatenate([found[rows], ids], axis=1)
     best = np.argpartition(-both, width - 1, axis=1)[:, :width]
-    scores[visitors] = np.take_along_axis(both, best, axis=1)
-    found[visitors] = np.take_along_axis(ids, best, axis=1)
+    scores[rows] = np.take_along_axis(both, best, axis=1)
+    found[rows] = np.take_along_axis(together, best, axis=1)

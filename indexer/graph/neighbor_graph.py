@@ -7,8 +7,7 @@ itself and the nearest added items. Lists that lost one are searched again, as a
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -16,13 +15,7 @@ import numpy as np
 
 from vicinal.calibration.arrays import FloatArray, Ints, ShortInts
 from vicinal.indexer.cluster import Cluster
-from vicinal.indexer.graph.cell_lists import (
-    Cells,
-    candidates_in_cells,
-    cell_candidates,
-    cell_centers,
-    nearest_cells,
-)
+from vicinal.indexer.graph.cell_lists import cell_candidates
 from vicinal.indexer.graph.gpu import gpu_candidates
 from vicinal.indexer.graph.vector_index import import_faiss, nearest_rows
 from vicinal.models.progress import OnProgress, no_progress
@@ -38,10 +31,6 @@ _BLOCK = 1024
 _UPDATED = 1024
 # Rows whose candidates are scored at once: some hundred megabytes a thread.
 _SCORED = 256
-# Items that a machine of a cluster finds the cells or the lists of at a time: fewer take long for each, since
-# every cell is compared with few of them, and of more its result is large.
-_FEWEST_APART, _MOST_APART, _PARTS_A_WORKER = 16_384, 262_144, 4
-
 
 # Positions of some items, and positions and similarities of their neighbors.
 _Lists = tuple[Ints, Ints, FloatArray]
@@ -67,11 +56,7 @@ def build_neighbor_graph(
     n, n_done = len(embeddings), 0
     ids = np.full((n, n_neighbors), -1, dtype=np.int32)
     similarities = np.full((n, n_neighbors), -np.inf, dtype=np.float32)
-    if cluster is not None:
-        blocks = _elsewhere(cluster, embeddings, n_neighbors)
-    else:
-        blocks = _here(embeddings, n_neighbors, device, on_progress)
-    for rows, found, scores in blocks:
+    for rows, found, scores in _lists(embeddings, n_neighbors, device, cluster, on_progress):
         ids[rows, : found.shape[1]] = found
         similarities[rows, : found.shape[1]] = scores
         n_done += len(rows)
@@ -79,52 +64,18 @@ def build_neighbor_graph(
     return NeighborGraph(ids, similarities)
 
 
-def parts_of(n: int, cluster: Cluster, fewest: int = _FEWEST_APART) -> list[range]:
-    """Consecutive items that machines of a cluster take at a time, each time a multiple of the fewest."""
-    even = math.ceil(n / (_PARTS_A_WORKER * cluster.n_workers * fewest)) * fewest
-    size = min(even, max(fewest, _MOST_APART))
-    return [range(start, min(start + size, n)) for start in range(0, n, size)]
-
-
-def _here(embeddings: FloatArray, n_neighbors: int, device: str, on_progress: OnProgress) -> Iterator[_Lists]:
-    n_fetched = n_neighbors + 1 + SPARE_NEIGHBORS
-    candidates = gpu_candidates(embeddings, n_fetched, device, on_progress=on_progress)
-    if candidates is None and len(embeddings) > EXACT_LIMIT:
-        candidates = cell_candidates(embeddings, n_fetched, on_progress=on_progress)
-    everyone = range(len(embeddings))
-    if candidates is None:
-        return _compared(embeddings, n_neighbors, everyone)
-    return _scored(embeddings, candidates, n_neighbors, everyone)
-
-
-def _elsewhere(cluster: Cluster, embeddings: FloatArray, n_neighbors: int) -> Iterator[_Lists]:
-    """The same lists from a cluster: centers are found once and here, all else part by part."""
-    n, everywhere = len(embeddings), cluster.share(np.asarray(embeddings))
+def _lists(
+    embeddings: FloatArray, n_neighbors: int, device: str, cluster: Cluster | None, on_progress: OnProgress
+) -> Iterator[_Lists]:
+    n, n_fetched = len(embeddings), n_neighbors + 1 + SPARE_NEIGHBORS
+    if cluster is None:
+        candidates = gpu_candidates(embeddings, n_fetched, device, on_progress=on_progress)
+        if candidates is not None:
+            return _scored(embeddings, candidates, n_neighbors)
     if n <= EXACT_LIMIT:
-        for lists in cluster.map(_compared_part, parts_of(n, cluster, _BLOCK), everywhere, n_neighbors):
-            yield from lists
-        return
-    parts, centers = parts_of(n, cluster), cell_centers(embeddings)
-    visited = np.empty((n, 0), np.int32)
-    for rows, cells in cluster.map(_cells_of_part, parts, everywhere, cluster.share(centers)):
-        visited = visited if visited.size else np.empty((n, cells.shape[1]), np.int32)
-        visited[rows.start : rows.stop] = cells
-    shared = cluster.share(Cells.of(visited, len(centers)))
-    for lists in cluster.map(_scored_part, parts, everywhere, shared, n_neighbors):
-        yield from lists
-
-
-def _compared_part(embeddings: FloatArray, n_neighbors: int, part: range) -> Sequence[_Lists]:
-    return list(_compared(embeddings, n_neighbors, part))
-
-
-def _cells_of_part(embeddings: FloatArray, centers: FloatArray, part: range) -> tuple[range, ShortInts]:
-    return part, nearest_cells(embeddings, centers, part)
-
-
-def _scored_part(embeddings: FloatArray, cells: Cells, n_neighbors: int, part: range) -> Sequence[_Lists]:
-    candidates = candidates_in_cells(embeddings, cells, n_neighbors + 1 + SPARE_NEIGHBORS, part)
-    return list(_scored(embeddings, candidates, n_neighbors, part))
+        return _compared(embeddings, n_neighbors)
+    candidates = cell_candidates(embeddings, n_fetched, cluster=cluster, on_progress=on_progress)
+    return _scored(embeddings, candidates, n_neighbors)
 
 
 def nearest_others(embeddings: FloatArray, rows: Ints, n_neighbors: int) -> tuple[Ints, FloatArray]:
@@ -136,22 +87,21 @@ def nearest_others(embeddings: FloatArray, rows: Ints, n_neighbors: int) -> tupl
     return _best_others(embeddings, rows, found, n_neighbors)
 
 
-def _compared(embeddings: FloatArray, n_neighbors: int, part: range) -> Iterator[_Lists]:
-    for start in range(part.start, part.stop, _BLOCK):
-        rows = np.arange(start, min(start + _BLOCK, part.stop))
+def _compared(embeddings: FloatArray, n_neighbors: int) -> Iterator[_Lists]:
+    for start in range(0, len(embeddings), _BLOCK):
+        rows = np.arange(start, min(start + _BLOCK, len(embeddings)))
         yield rows, *nearest_others(embeddings, rows, n_neighbors)
 
 
-def _scored(embeddings: FloatArray, candidates: ShortInts, n_neighbors: int, part: range) -> Iterator[_Lists]:
-    """Lists of some consecutive items, whose candidates these are."""
+def _scored(embeddings: FloatArray, candidates: ShortInts, n_neighbors: int) -> Iterator[_Lists]:
+    """Lists of all items, whose candidates these are."""
 
     def lists(start: int) -> _Lists:
-        rows = np.arange(start, min(start + _SCORED, part.stop))
-        near = candidates[rows - part.start].astype(np.int64)
-        return rows, *_best_others(embeddings, rows, near, n_neighbors)
+        rows = np.arange(start, min(start + _SCORED, len(embeddings)))
+        return rows, *_best_others(embeddings, rows, candidates[rows].astype(np.int64), n_neighbors)
 
     with ThreadPoolExecutor(import_faiss().omp_get_max_threads()) as pool:
-        yield from pool.map(lists, range(part.start, part.stop, _SCORED))
+        yield from pool.map(lists, range(0, len(embeddings), _SCORED))
 
 
 def _best_others(

@@ -233,6 +233,9 @@ def products_at(queries: FloatArray, rows: FloatArray, positions: Ints) -> Float
     """(B, w) products of queries with rows of a C-ordered array, not copied, in float32; -inf at -1."""
     faiss = import_faiss()
     products = np.full(positions.shape, -np.inf, np.float32)
+    if getattr(rows, "is_fetched", False):
+        needed = np.unique(positions[positions >= 0])
+        rows, positions = rows[needed], np.where(positions < 0, -1, np.searchsorted(needed, positions))
     wanted, left = np.ascontiguousarray(positions, np.int64), np.ascontiguousarray(queries)
     pointers = (faiss.swig_ptr(array) for array in (products, left, np.asarray(rows), wanted))
     with _one_thread(faiss):

@@ -28,9 +28,9 @@ from vicinal.indexer.item_rules import checked_label, checked_metadata
 from vicinal.indexer.jobs.preparation import no_rows, with_columns
 from vicinal.indexer.jobs.retention import READER_GRACE
 from vicinal.indexer.reader import GalleryReader
-from vicinal.indexer.storage.active_pointer import Activation
+from vicinal.indexer.storage.active_pointer import Activation, Note
 from vicinal.indexer.storage.item_table import as_fixed_lists, as_matrix
-from vicinal.indexer.storage.removals import REMEMBERED_COLUMNS, Reserve
+from vicinal.indexer.storage.removals import REMEMBERED_COLUMNS, Reserve, remembered
 from vicinal.indexer.views.view import GalleryView
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.similarity import exact_similarities
@@ -120,9 +120,16 @@ def create_gallery(gallery: Gallery, bundle: ModelBundle) -> bool:
 
 
 def add_items(
-    reader: GalleryReader, rows: pa.Table, *, bundle: str, conflict: OnConflict = "error"
+    reader: GalleryReader,
+    rows: pa.Table,
+    *,
+    bundle: str,
+    conflict: OnConflict = "error",
+    note: Note | None = None,
 ) -> Change:
-    """Add items, as if they came one by one; which ids are taken is decided while nobody else writes."""
+    """Add items, as if they came one by one; which ids are taken is decided while nobody else writes. What is
+    to be noted of it comes into force with them.
+    """
     with reader.gallery.writing(patience=_PATIENCE):
         activation, view = reader.active()
         gallery, manifest, width = reader.gallery, view.snapshot.manifest, rows["embedding"].type.list_size
@@ -150,29 +157,26 @@ def add_items(
         for name, column in columns.items():
             last = last.append_column(name, column)
         gone = view.sequences(old[old >= 0])
-        revision = _commit(reader, activation, last, gone, activation.next_number + n_new)
+        revision = _commit(reader, activation, last, gone, activation.next_number + n_new, note)
         return Change(revision, outcomes)
 
 
 def remove_items(
-    reader: GalleryReader, item_ids: Sequence[str], *, keep: Callable[[pa.Table], None] | None = None
+    reader: GalleryReader, item_ids: Sequence[str], *, note_of: Callable[[pa.Table], Note] | None = None
 ) -> Change:
-    """Remove all of some items or, when one is not there, none; their source does not bring them back. `keep`
-    gets their rows before they go.
+    """Remove all of some items or, when one is not there, none; their source does not bring them back. What
+    is noted of them may take their whole rows.
     """
     with reader.gallery.writing(patience=_PATIENCE):
         activation, view = reader.active()
         sequences = np.unique(view.sequences(found_positions(reader, view, item_ids)))
         if not len(sequences):
             return Change(view.revision)
-        gallery = reader.gallery
-
-        if keep is not None:
-            keep(gallery.table.rows(view.revision, sequences))
+        gallery, names = reader.gallery, () if note_of is not None else REMEMBERED_COLUMNS
+        note = (note_of or remembered)(gallery.table.rows(view.revision, sequences, names))
 
         def commit() -> int:
-            gallery.removals.remember(gallery.table.rows(view.revision, sequences, REMEMBERED_COLUMNS))
-            return _commit(reader, activation, None, sequences, activation.next_number)
+            return _commit(reader, activation, None, sequences, activation.next_number, note)
 
         # Where the disk is full, to remove something is what helps.
         revision = Reserve(gallery.path.parent).used_if_full(commit)
@@ -220,12 +224,13 @@ def _commit(
     rows: pa.Table | None,
     removed: Ints,
     next_number: int,
+    note: Note | None = None,
 ) -> int:
     gallery = reader.gallery
     revision = gallery.table.change(activation.revision, rows, removed)
     if gallery.table.n_small_files(revision) > _MOST_SMALL_FILES:
         revision = gallery.table.merge_small_files(revision)
-    gallery.pointer.move_revision(activation, revision, next_number)
+    gallery.pointer.move_revision(activation, revision, next_number, note=note)
     if revision % _CHANGES_BETWEEN_CLEANING == 0:
         gallery.pointer.clean_up(READER_GRACE)
     return revision

@@ -13,9 +13,9 @@ from typing import Annotated
 from pydantic import Field
 
 from vicinal.calibration.frozen import Frozen
+from vicinal.indexer.disk import paths_below
 from vicinal.indexer.errors import GalleryError
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.storage.disk import paths_below
 from vicinal.indexer.storage.files import size_of
 from vicinal.indexer.views.snapshot import snapshot_manifest
 

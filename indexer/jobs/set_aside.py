@@ -1,21 +1,16 @@
 """Items set aside: out of every search and of every version made from then on, and whole on the disk.
 
-<gallery>/set-aside/<key>.arrow   the item's row, as it is added again
-<gallery>/set-aside/<key>.json    which item, why, by whom and when; written last, and removed first
-
 An item that is set aside is removed, so that nothing has to tell it from others: no search, calibration or
-look for duplicates meets it, and no source brings it back. Its row stays here for `bring_back`.
+look for duplicates meets it, and no source brings it back. What is said of it stands in the row of its
+removal, and its own row is kept beside that for `bring_back`.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,19 +30,13 @@ from vicinal.indexer.jobs.changes import (
 from vicinal.indexer.jobs.compaction import compact
 from vicinal.indexer.jobs.preparation import no_rows, with_columns
 from vicinal.indexer.reader import GalleryReader
-from vicinal.indexer.storage.files import (
-    make_folder,
-    read_bound,
-    read_sealed_or_refuse,
-    remove_file,
-    write_bound,
-    write_sealed,
-)
+from vicinal.indexer.state.rows import OnDamage
+from vicinal.indexer.state.schema import attachments, removals
+from vicinal.indexer.storage.active_pointer import Note
+from vicinal.indexer.storage.removals import ASIDE, forget, key_of, reading, remembered
 from vicinal.indexer.views.snapshot import served_metadata
-from vicinal.models.configs.sealed_json import BrokenSealError
 
-_FOLDER, _METADATA = "set-aside", "metadata."
-_REMEDY = "bring it back from a backup, or remove it, and index the item's source with restore"
+_METADATA = "metadata."
 
 
 @dataclass(frozen=True)
@@ -63,7 +52,6 @@ class SetAside:
     at: datetime
     bundle: str
     content_sha256: str
-    row_sha256: str
     instead: str | None = None  # The item that it is a copy of, and that stays for it
     carried: dict[str, Any] = field(default_factory=dict)  # What that got of it: `label`, `metadata.<key>`
 
@@ -91,20 +79,19 @@ def set_aside(
             elif values[stays][key] != value:
                 conflicts.append(f"'{stays}' keeps its {key}, '{one}' has another")
     patch_items(reader, {one: _patch(values[one]) for one in instead.values()})
-    copies = {one: {"instead": instead[one], "carried": carried[one]} for one in instead}
-    keep = partial(_keep, reader, {"reason": reason, "by": by}, copies)
-    change = remove_items(reader, [*item_ids, *instead], keep=keep)
+    copies = {one: (instead[one], carried[one]) for one in instead}
+
+    def kept(rows: pa.Table) -> Note:
+        return remembered(rows, _said(reader, rows, {"why": reason, "by": by}, copies))
+
+    change = remove_items(reader, [*item_ids, *instead], note_of=kept)
     return replace(change, n_carried=sum(map(len, carried.values())), conflicts=tuple(conflicts))
 
 
 def stand_ins(path: Path) -> dict[str, str]:
     """Items of the gallery in a folder that stay for copies which are set aside, by the copies' ids."""
-    found: dict[str, str] = {}
-    for file in (path / _FOLDER).glob("*.json"):
-        # Searches go on without what was brought back meanwhile, or is damaged, which the list tells.
-        with suppress(OSError, GalleryError):
-            one = _read(file)
-            found |= {one.id: one.instead} if one.instead else {}
+    # Searches go on without what is damaged, which the list tells.
+    found = {one.id: one.instead for one in _aside_in(path, lambda _: None) if one.instead}
     # Where one of these went too, that which stays for it; each step doubles how many are gone through.
     for _ in range(8):
         found = {one: found.get(stays, stays) for one, stays in found.items()}
@@ -113,10 +100,10 @@ def stand_ins(path: Path) -> dict[str, str]:
 
 def listed_aside(reader: GalleryReader) -> list[SetAside]:
     """Items that are set aside, in the order in which they were."""
-    found = [_read(file) for file in _folder(reader.gallery).glob("*.json")]
+    found = _aside_in(reader.gallery.path)
     if not found:
         return []
-    # A process that ended between two steps leaves the row of an item that is there.
+    # An item that came back otherwise is there.
     held = digests_of(reader.gallery, reader.view(), [one.id for one in found])
     gone = [one for one in found if held.get(one.id, b"").hex() != one.content_sha256]
     return sorted(gone, key=lambda one: (one.at, one.id))
@@ -147,12 +134,11 @@ def bring_back(reader: GalleryReader, item_id: str) -> Change:
             f"item '{item_id}' was set aside when gallery '{gallery.name}' was embedded with bundle "
             f"{one.bundle}, now it is {bundle}: index its source again with restore, or add its image"
         )
-    change = add_items(reader, _row(gallery, one), bundle=one.bundle)
+    pair = item_id, bytes.fromhex(one.content_sha256)
+    row, bundle = _row(gallery, one), one.bundle
+    change = add_items(reader, row, bundle=bundle, note=lambda rows: forget(rows, [pair]))
     if change.outcomes == ("refused",):
         raise ItemExistsError(gallery.name, [item_id], "it stays set aside until that one has another id")
-    gallery.removals.forget([(item_id, bytes.fromhex(one.content_sha256))])
-    for suffix in (".json", ".arrow"):
-        remove_file((_folder(gallery) / _key(one)).with_suffix(suffix))
     if one.carried and one.instead and reader.view().positions([one.instead])[0] >= 0:
         now = _values(reader, [one.instead])[one.instead]
         given = {key: None for key, value in one.carried.items() if now.get(key) == value}
@@ -188,28 +174,24 @@ def _patch(values: Mapping[str, Any]) -> Patch:
     return Patch(values.get("label"), metadata)
 
 
-def _keep(
-    reader: GalleryReader, said: Mapping[str, str], copies: Mapping[str, Mapping[str, Any]], rows: pa.Table
-) -> None:
-    gallery, manifest = reader.gallery, reader.view().snapshot.manifest
+def _said(
+    reader: GalleryReader,
+    rows: pa.Table,
+    said: Mapping[str, str],
+    copies: Mapping[str, tuple[str, dict[str, Any]]],
+) -> dict[str, dict[str, Any]]:
+    """Columns of the removals of items that are set aside, by id, and their rows."""
+    manifest = reader.view().snapshot.manifest
     rows = rows.select([name for name in no_rows(manifest.dim).schema.names if name in rows.schema.names])
     rows = with_columns(rows, metadata=rows["metadata"].cast(pa.string())).replace_schema_metadata(None)
-    make_folder(_folder(gallery))
-    for place in range(len(rows)):
-        row = rows.slice(place, 1)
-        named = row.select(["id", "label", "uri", "metadata", "content_sha256"]).to_pylist()[0]
-        content = named.pop("content_sha256").hex()
-        one = SetAside(
-            **{**named, "metadata": served_metadata(named["metadata"]), **said},
-            **copies.get(named["id"], {}),
-            content_sha256=content,
-            at=datetime.now(UTC),
-            bundle=manifest.bundle,
-            row_sha256="",
-        )
-        path = _folder(gallery) / _key(one)
-        one = replace(one, row_sha256=write_bound(path.with_suffix(".arrow"), _encoded(row)))
-        write_sealed(path.with_suffix(".json"), json.dumps({**asdict(one), "at": one.at.isoformat()}))
+    found = {}
+    for place, named in enumerate(rows.select(["id", "label", "metadata"]).to_pylist()):
+        instead, carried = copies.get(item_id := named.pop("id"), (None, {}))
+        named["metadata"] = served_metadata(named["metadata"])
+        details = json.dumps({**named, "bundle": manifest.bundle, "carried": carried})
+        row = _encoded(rows.slice(place, 1))
+        found[item_id] = {**said, "instead": instead, "details": details, "row": row}
+    return found
 
 
 def _encoded(row: pa.Table) -> bytes:
@@ -219,22 +201,30 @@ def _encoded(row: pa.Table) -> bytes:
     return bytes(sink.getvalue())
 
 
-def _read(file: Path) -> SetAside:
-    fields = json.loads(read_sealed_or_refuse(file, _REMEDY))
-    return SetAside(**{**fields, "at": datetime.fromisoformat(fields["at"])})
+def _aside_in(path: Path, on_damage: OnDamage | None = None) -> list[SetAside]:
+    with reading(path) as rows:
+        found = rows.all(removals, removals.c.kind == ASIDE, on_damage=on_damage)
+    return [
+        SetAside(
+            id=one.item,
+            uri=one.uri,
+            reason=one.why,
+            by=one.by,
+            at=datetime.fromtimestamp(one.at, UTC),
+            content_sha256=one.content.hex(),
+            instead=one.instead,
+            **json.loads(one.details),
+        )
+        for one in found
+    ]
 
 
 def _row(gallery: Gallery, one: SetAside) -> pa.Table:
-    path = (_folder(gallery) / _key(one)).with_suffix(".arrow")
-    try:
-        return pa.ipc.open_file(pa.py_buffer(read_bound(path, one.row_sha256))).read_all()
-    except (OSError, BrokenSealError) as error:
-        raise GalleryError(f"'{path}' is missing or damaged: {_REMEDY}") from error
-
-
-def _key(one: SetAside) -> str:
-    return hashlib.sha256(f"{one.content_sha256} {one.id}".encode()).hexdigest()[:32]
-
-
-def _folder(gallery: Gallery) -> Path:
-    return gallery.path / _FOLDER
+    key = key_of(one.id, bytes.fromhex(one.content_sha256))
+    with reading(gallery.path) as rows:
+        found = rows.first(attachments, attachments.c.kind == ASIDE, attachments.c.id == key)
+    if found is None:
+        raise GalleryError(
+            f"the row of item '{one.id}', which was set aside, is lost: index its source again"
+        )
+    return pa.ipc.open_file(pa.py_buffer(found.content)).read_all()

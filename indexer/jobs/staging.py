@@ -31,7 +31,7 @@ from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.storage.active_pointer import Activation
 from vicinal.indexer.storage.files import (
     FileSeal,
-    file_lock,
+    hold_file,
     make_folder,
     read_sealed,
     storing,
@@ -72,7 +72,7 @@ class Staging:
         """Hold the staged rows; the hold ends also when the process dies."""
         make_folder(self.path)
         busy = f"job '{self.name}' on gallery '{self.gallery.name}' is being worked on by another process"
-        with file_lock(self.path / "lock", busy):
+        with hold_file(self.path / "lock", busy):
             yield
 
     def begin(self, bundle: str) -> None:

@@ -1,29 +1,37 @@
-"""Active pointer: the one small file that says which state of a gallery is searched."""
+"""Active pointer: the newest of a gallery's moves, which says which state of it is searched."""
 
 from __future__ import annotations
 
 import json
-import logging
 import secrets
 import shutil
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 from pydantic import TypeAdapter
+from sqlalchemy import Row
 
 from vicinal.calibration.advice import Advice, advise
+from vicinal.indexer.disk import hold_file, make_folder
 from vicinal.indexer.errors import GalleryBusyError, GalleryError, VersionNotFoundError
-from vicinal.indexer.storage.files import SealedFile, file_lock, read_sealed, write_together
+from vicinal.indexer.state import DamagedRowError, Rows, state_of
+from vicinal.indexer.state.schema import moves, numbers
+from vicinal.indexer.state.state import Cached
+from vicinal.indexer.storage.files import publishing
 from vicinal.indexer.storage.home import Mirror
 from vicinal.indexer.storage.item_table import ItemTable
-from vicinal.models.configs.sealed_json import BrokenSealError, sealed
 
-logger = logging.getLogger(__name__)
-# The pointer is replaced within milliseconds; waiting longer means that a process hangs.
+# The pointer moves within milliseconds; waiting longer means that a process hangs.
 _PATIENCE = 30.0
+_MOST_MOVES = 100
+_MOVE = "move"
 _VERSION = "version-"
 _JOB = "job-"
 
@@ -83,48 +91,51 @@ class Activation:
 
 
 _ACTIVATION = TypeAdapter(Activation)
+_BY_VERSION = ("revisions", "calibrated")
+# Is done in the transaction that lets a change come into force.
+Note = Callable[[Rows], None]
 
 
 class ActivePointer:
-    """`active.json`, replaced under a brief lock; the table keeps the rows of all that it names."""
+    """Moves of what is searched. Names of the table's rows are files, which are given before the move that
+    needs them comes into force, under a brief lock of this machine.
+    """
 
     def __init__(self, folder: Path, table: ItemTable) -> None:
         self.folder = folder
         self.table = table
-        self._path = folder / "active.json"
-        self._copy = folder / "active.copy.json"
-        self._file = SealedFile(self._path, _ACTIVATION.validate_json)
 
     @property
     def exists(self) -> bool:
         """Tell whether anything was ever put in force, also where nobody can read it any more."""
         try:
-            return self._path.exists() or self._copy.exists()
-        except OSError:
+            return self._newest() is not None
+        except (GalleryError, OSError):
             return True
 
     @property
     def changed_at(self) -> datetime | None:
-        """Time of the last change of what is searched; None where the file is away."""
-        with suppress(OSError):
-            return datetime.fromtimestamp(self._path.stat().st_mtime, UTC)
+        """Time of the last change of what is searched; None where nobody can read it."""
+        with suppress(GalleryError):
+            found = self._newest()
+            return None if found is None else datetime.fromtimestamp(found[1], UTC)
         return None
 
     def read(self) -> Activation | None:
         """The state that is searched, or None where nothing is."""
         try:
-            return self._file.read()
-        except FileNotFoundError as error:
-            if not self.exists:
-                return None
-            raise GalleryError(f"'{self._path}' is missing: ", self.remedy) from error
-        except (OSError, BrokenSealError) as error:
-            raise GalleryError(f"'{self._path}' is damaged: ", self.remedy) from error
+            found = self._newest()
+        except DamagedRowError as error:
+            raise GalleryError(f"{error}: ", self.remedy) from error
+        return None if found is None else found[0]
+
+    def _newest(self) -> tuple[Activation, float] | None:
+        return _searched(self.folder).get()
 
     @property
     def remedy(self) -> Advice:
-        """Advice on how the gallery is searched again when the file is damaged."""
-        last = self._copied()
+        """Advice on how the gallery is searched again when the last move is damaged."""
+        last = self._last_whole()
         versions = self.versions() if last is None else [last.version]
         if not versions:
             return advise("bring it back from a backup")
@@ -134,12 +145,6 @@ class ActivePointer:
             version=versions[-1],
             data_dir=self.folder.absolute().parent.parent,
         )
-
-    @contextmanager
-    def held(self) -> Iterator[Activation | None]:
-        """Hold the lock of the pointer and of the table's names; gives what is searched."""
-        with self._lock():
-            yield self.read()
 
     def versions(self) -> list[int]:
         """Versions that were published, oldest first."""
@@ -159,7 +164,7 @@ class ActivePointer:
         `calibrated_as`, or when None its own of before, and for a new version the present ones.
         """
         with self._lock():
-            active = self._last_known()
+            active = self._last_whole()
             if version not in self.known_versions(active):
                 raise self.no_version(version)
             known = {} if active is None or as_built else active.known_revisions
@@ -170,42 +175,45 @@ class ActivePointer:
         self, before: Activation | None, version: int, *, calibrated_as: int | None = None
     ) -> bool:
         """Let searches use a version if what was searched when it was made, maybe None, still is; tell it."""
-        with self.held() as active:
+        # Another machine may be faster.
+        with suppress(GalleryBusyError), self._held() as active:
             if active == before:
                 self._put_in_force(version, self.revision_of(version), calibrated_as, active)
-            return active == before
+                return True
+        return False
 
     def swap_compacted(self, before: Activation, version: int) -> bool:
         """Let searches use a compacted activation and later changes; False if another version is active."""
-        with self.held() as active:
+        with self._held() as active:
             if active is None or active.token != before.token:
                 return False
             self._replace(replace(active, version=version), active)
             return True
 
-    def move_revision(self, before: Activation, revision: int, next_number: int) -> None:
-        """Let searches see a live change, from their next request on."""
-        with self.held() as active:
+    def move_revision(
+        self, before: Activation, revision: int, next_number: int, *, note: Note | None = None
+    ) -> None:
+        """Let searches see a live change, from their next request on, with what is noted of it."""
+        with self._held() as active:
             if active is None or active.token != before.token:
-                raise GalleryBusyError(
-                    f"another version of gallery '{self.folder.name}' was activated meanwhile: "
-                    "send the change again"
-                )
-            self._write(replace(active, revision=revision, next_number=next_number))
+                raise self._overtaken()
+            moved = replace(active, revision=revision, next_number=next_number)
+            with self._moving(active) as rows:
+                _add(rows, moved)
+                if note is not None:
+                    note(rows)
 
     def forget(self, versions: set[int]) -> set[int]:
         """Remove the derived files of versions; the active one stays whatever is asked for."""
-        with self.held() as active:
+        with self._held() as active:
             if active is not None:
                 versions = versions - {active.version}
             gone = versions & {*self.versions()}
             folders = [self.folder / "versions" / str(version) for version in gone]
-            mirror = Mirror.keeping(self._path)
-            if active is not None:
-                last = max([active.last_version, *self.versions()])
-                self._write(replace(active.without(versions), last_version=last), folders)
-            elif mirror is not None:
-                mirror.drop(folders)
+            with self._moving(active, folders) as rows:
+                if active is not None:
+                    last = max([active.last_version, *self.versions()])
+                    _add(rows, replace(active.without(versions), last_version=last))
             # Out of the way in one step, so that none of them can be activated any more.
             aside = [folder.rename(folder.with_suffix(".partial")) for folder in folders if folder.exists()]
         for folder in aside:
@@ -214,12 +222,12 @@ class ActivePointer:
 
     def number(self, revision: int) -> int:
         """The next version number, for rows that a version is made of; they are kept from now on."""
-        with self.held() as active:
+        with self._held() as active:
             return self._number(revision, active)
 
     def number_searched(self, activation: Activation) -> int | None:
         """Next version number, for rows that are kept from now on; None when something else is searched."""
-        with self.held() as active:
+        with self._held() as active:
             # Rows of what is searched are never cleaned up, and others cannot be any more after this.
             return self._number(activation.revision, active) if active == activation else None
 
@@ -234,14 +242,14 @@ class ActivePointer:
 
     def keep_for(self, job: str) -> Activation | None:
         """Keep the rows of what is searched for a job with staged rows, however long it reads them."""
-        with self.held() as active:
+        with self._held() as active:
             if active is not None:
                 self.table.keep(self._job_tag(job), active.revision)
             return active
 
     def keep_only(self, versions: Iterable[int]) -> None:
         """Give up the rows of all versions that are neither there nor named; only a writer may do it."""
-        with self.held():
+        with self._held():
             present = self.versions()
             names = {version_tag(version) for version in {*present, *versions}}
             names |= {_changes_tag(version) for version in present}
@@ -253,31 +261,42 @@ class ActivePointer:
 
     def clean_up(self, grace: timedelta) -> int:
         """Remove rows that neither a version nor what is searched needs; only a writer may do it."""
-        with self.held() as active:
+        with self._held() as active:
             if active is not None:
                 # Commits that never came into force may follow it, so that it need not be the newest.
                 self.table.keep(_changes_tag(active.version), active.revision)
             return self.table.clean_up(grace)
 
     @contextmanager
+    def _held(self) -> Iterator[Activation | None]:
+        with self._lock():
+            yield self.read()
+
+    @contextmanager
     def _lock(self) -> Iterator[None]:
         busy = f"the active version of gallery '{self.folder.name}' is being changed by a process that hangs"
-        with file_lock(self.folder / "active.lock", busy, patience=_PATIENCE):
+        make_folder(self.folder)
+        with hold_file(self.folder / "active.lock", busy, patience=_PATIENCE):
             yield
 
-    def _last_known(self) -> Activation | None:
-        """The state that is searched; where nobody knows any more, what its copy says, or None."""
-        try:
-            return self.read()
-        except GalleryError as damage:
-            logger.warning("%s", damage)
-        # It may lack the last change, which whoever activates a version is told of.
-        return self._copied()
+    @contextmanager
+    def _moving(self, before: Activation | None, gone: Iterable[Path] = ()) -> Iterator[Rows]:
+        """Rows of a transaction that begins with what was searched before."""
+        with publishing(self.folder, gone) as rows:
+            # Another machine does not know of the lock.
+            if _last_whole(rows) != before:
+                raise self._overtaken()
+            yield rows
 
-    def _copied(self) -> Activation | None:
-        with suppress(OSError, ValueError):
-            return _ACTIVATION.validate_json(read_sealed(self._copy))
-        return None
+    def _last_whole(self) -> Activation | None:
+        """The state that is searched; where its move is damaged, the one before, or None."""
+        with state_of(self.folder).reading() as rows:
+            return _last_whole(rows)
+
+    def _overtaken(self) -> GalleryBusyError:
+        return GalleryBusyError(
+            f"another version of gallery '{self.folder.name}' was activated meanwhile: send the change again"
+        )
 
     def _job_tag(self, job: str) -> str:
         mirror = Mirror.of(self.folder)
@@ -306,12 +325,51 @@ class ActivePointer:
         for activation in (before, chosen):
             if activation is not None:
                 self.table.keep(_changes_tag(activation.version), activation.revision)
-        self._write(chosen if before is None else chosen.succeeding(before))
+        with self._moving(before) as rows:
+            rows.remove_damaged(moves.c.number)
+            _add(rows, chosen if before is None else chosen.succeeding(before))
 
-    def _write(self, activation: Activation, gone: Iterable[Path] = ()) -> None:
-        fields = sealed(json.dumps(asdict(activation)))
-        # The copy is for whoever finds the other damaged; nothing is read of it before.
-        write_together({self._path: fields, self._copy: fields}, gone)
+
+@lru_cache(maxsize=4096)
+def _searched(folder: Path) -> Cached[tuple[Activation, float] | None]:
+    """The newest move of the gallery in a folder, for every search of a process."""
+    return Cached(state_of(folder), _newest_in)
+
+
+def _newest_in(rows: Rows) -> tuple[Activation, float] | None:
+    last = rows.first(numbers, numbers.c.name == _MOVE)
+    if last is None and not rows.has(moves):
+        return None
+    # By its number: without it damage could let the one before be searched.
+    row = None if last is None else rows.first(moves, moves.c.number == last.value)
+    if row is None:
+        raise DamagedRowError(rows.place, moves, {"number": "newest"})
+    return _activation_of(row), row.at
+
+
+def _last_whole(rows: Rows) -> Activation | None:
+    """The state that is searched; where its move is damaged, the one before."""
+    with suppress(DamagedRowError):
+        found = _newest_in(rows)
+        return None if found is None else found[0]
+    whole = rows.all(moves, on_damage=lambda _: None)
+    return _activation_of(max(whole, key=attrgetter("number"))) if whole else None
+
+
+def _activation_of(row: Row[Any]) -> Activation:
+    fields = {**row._asdict(), **{name: json.loads(getattr(row, name)) for name in _BY_VERSION}}
+    return _ACTIVATION.validate_python(fields)
+
+
+def _add(rows: Rows, activation: Activation) -> None:
+    # Neither needs to be whole.
+    given = [*rows.values(moves.c.number), *rows.values(numbers.c.value, numbers.c.name == _MOVE)]
+    number = max(given, default=0) + 1
+    rows.put(numbers, {"name": _MOVE, "value": number})
+    fields = asdict(activation)
+    by_version = {name: json.dumps(fields[name]) for name in _BY_VERSION}
+    rows.add(moves, {**fields, **by_version, "number": number, "at": time.time()})
+    rows.remove(moves, moves.c.number <= number - _MOST_MOVES)
 
 
 def version_tag(version: int) -> str:

@@ -1,8 +1,8 @@
 """Files that outlive a crash: replaced in one step, on the disk before anyone is told; seals; locks.
 
-Every record and pointer of a gallery is a small JSON file with a seal of its own, see
-`models.configs.sealed_json`; a large file beside it is bound by a checksum in it. Nobody gets the content of
-one whose seal is broken, and whoever reads it says how to come by another.
+A version's manifest, and the name of a revision, is a small JSON file with a seal of its own, see
+`models.configs.sealed_json`. Nobody gets the content of one whose seal is broken, and whoever reads it says
+how to come by another.
 
 All other files get a `FileSeal`, which whoever opens them compares before Faiss, Arrow, Lance or numpy see a
 byte: those trust the sizes and offsets that they read, and a damaged one ends the process. Two ways:
@@ -25,31 +25,29 @@ import json
 import logging
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from itertools import zip_longest
 from pathlib import Path
 from typing import Generic, Self, TypeVar
 
 from vicinal.calibration.frozen import Frozen
+from vicinal.indexer.disk import hold_file as hold_file
+from vicinal.indexer.disk import make_folder as make_folder
+from vicinal.indexer.disk import making_in as making_in
+from vicinal.indexer.disk import remove_half_made as remove_half_made
+from vicinal.indexer.disk import replace_file
+from vicinal.indexer.disk import scratch as scratch
+from vicinal.indexer.disk import storing as storing
+from vicinal.indexer.disk import sync_path as sync_path
 from vicinal.indexer.errors import DamagedGalleryError, GalleryError, HomeError, StorageError
-from vicinal.indexer.storage.disk import hold_file, paths_below, replace_file
-from vicinal.indexer.storage.disk import make_folder as make_folder
-from vicinal.indexer.storage.disk import making_in as making_in
-from vicinal.indexer.storage.disk import remove_half_made as remove_half_made
-from vicinal.indexer.storage.disk import scratch as scratch
-from vicinal.indexer.storage.disk import storing as storing
-from vicinal.indexer.storage.disk import sync_path as sync_path
+from vicinal.indexer.state import Rows, state_of
+from vicinal.indexer.state.schema import documents
 from vicinal.indexer.storage.home.mirror import Mirror
-from vicinal.models.configs.sealed_json import BrokenSealError, OtherFormError, sealed, unsealed
+from vicinal.models.configs.sealed_json import BrokenSealError, sealed, unsealed
 
 logger = logging.getLogger(__name__)
-# A lock that is held while a file is written, for milliseconds.
-_PATIENCE = 30.0
-_REMEDY = "bring it back from a backup, or remove it and calibrate again"
-# Of a job that is not over, or of Lance, which seals its own.
-_PASSED_OVER = {"staging", "uploads", "data", "_versions", "_transactions", "_deletions", "_indices"}
 # A file that was written so recently could be written again without another time of change.
 _SETTLED_NANOSECONDS = 2 * 10**9
 # A file up to this size is always read in full: a few milliseconds.
@@ -72,16 +70,6 @@ def size_of(paths: Iterable[Path]) -> int:
         with suppress(FileNotFoundError):
             size += path.stat().st_size if path.is_file() else 0
     return size
-
-
-@contextmanager
-def file_lock(path: Path, busy: str, *, patience: float = 0.0) -> Iterator[None]:
-    """Hold a lock file, which ends with the process; threads exclude each other as processes do. What is
-    written in a mirror meanwhile is refused where another replica has written the same since.
-    """
-    mirror = Mirror.keeping(path.with_suffix(""))
-    with hold_file(path, busy, patience=patience), mirror.noticing() if mirror else nullcontext():
-        yield
 
 
 @contextmanager
@@ -112,24 +100,14 @@ def write_atomically(path: Path, content: str | bytes, *, durable: bool = True) 
         mirror.put(path, content.encode() if isinstance(content, str) else content)
 
 
-def write_together(files: Mapping[Path, bytes], gone: Iterable[Path] = ()) -> None:
-    """Replace small files, in order; the first survives a crash of the machine. In a mirror the home has them
-    first, in one step with all that was changed in the table, and loses folders that the caller then removes.
+@contextmanager
+def publishing(folder: Path, gone: Iterable[Path] = ()) -> Iterator[Rows]:
+    """Rows of a gallery for a change of what is searched. In a mirror the home has all that was changed in
+    the table first, and loses folders that the caller then removes in the same transaction.
     """
-    mirror = Mirror.keeping(next(iter(files)))
-    if mirror is not None:
-        mirror.publish(files, gone)
-        return
-    for number, (path, content) in enumerate(files.items()):
-        replace_file(path, content, durable=number == 0)
-
-
-def remove_file(path: Path) -> None:
-    """Remove a small file, if it is there; in a mirror the home loses it first."""
-    mirror = Mirror.keeping(path)
-    if mirror is not None:
-        mirror.drop([path])
-    path.unlink(missing_ok=True)
+    mirror = Mirror.keeping(folder / "items.lance")
+    with state_of(folder).changing() if mirror is None else mirror.publishing(folder, gone) as rows:
+        yield rows
 
 
 def fetched_again(path: Path) -> bool:
@@ -185,20 +163,6 @@ class CachedFile(Generic[Parsed]):
         return value
 
 
-class SealedFile(CachedFile[Parsed]):
-    """Sealed JSON object, often asked for; `parse` raises `ValueError` or `LookupError` where it cannot."""
-
-    def __init__(self, path: Path, parse: Callable[[bytes], Parsed]) -> None:
-        def understood(stored: bytes) -> Parsed:
-            content = unsealed(stored)
-            try:
-                return parse(content)
-            except (AttributeError, LookupError, TypeError, ValueError) as error:
-                raise OtherFormError(f"it says something else than expected: {error}") from error
-
-        super().__init__(path, understood)
-
-
 def read_sealed(path: Path) -> bytes:
     """The JSON object in a sealed file."""
     return unsealed(path.read_bytes())
@@ -219,42 +183,41 @@ def write_sealed(path: Path, text: str, *, durable: bool = True) -> None:
     write_atomically(path, sealed(text), durable=durable)
 
 
-def write_bound(path: Path, content: bytes) -> str:
-    """Write a file, and give the checksum that the record beside it is to name."""
-    write_atomically(path, content)
-    return hashlib.sha256(content).hexdigest()
-
-
-def read_bound(path: Path, sha256: str) -> bytes:
-    """The content of a file, which its record names by a checksum."""
-    content = path.read_bytes()
-    if hashlib.sha256(content).hexdigest() != sha256:
-        raise BrokenSealError("it is not what was written")
-    return content
-
-
-def broken_files(folder: Path) -> Iterator[Path]:
-    """Sealed files below a gallery's folder that are not what was written, sorted."""
-    for path in sorted(paths_below(folder, "*.json")):
-        if _PASSED_OVER.isdisjoint(path.relative_to(folder).parts[:-1]):
+def broken_tags(folder: Path) -> Iterator[Path]:
+    """Names of revisions of a gallery's table that are not what was written, sorted: the only sealed files of
+    a gallery outside its versions.
+    """
+    for path in sorted(folder.glob("*/_refs/tags/*.json")):
+        # One may be replaced or removed meanwhile.
+        with suppress(FileNotFoundError):
             try:
                 read_sealed(path)
-            except FileNotFoundError:
-                # Replaced or removed meanwhile.
-                continue
-            except (OSError, BrokenSealError):
+            except BrokenSealError:
                 yield path
 
 
 def identity_of(folder: Path) -> str:
     """Identity of the gallery in a folder, given when first asked for; renamed and copied ones keep it."""
-    path = folder / "identity.json"
-    if not path.is_file():
-        busy = f"'{path}' is being written by a process that hangs"
-        with file_lock(folder / "active.lock", busy, patience=_PATIENCE):
-            if not path.is_file():
-                write_sealed(path, json.dumps({"identity": secrets.token_hex(8)}))
-    return str(json.loads(read_sealed_or_refuse(path, _REMEDY))["identity"])
+    return known_word(folder, "identity") or given_word(folder, "identity")
+
+
+def known_word(folder: Path, kind: str) -> str | None:
+    """A word that a gallery was given; None before that."""
+    with state_of(folder).reading() as rows:
+        return _word_in(rows, kind)
+
+
+def given_word(folder: Path, kind: str) -> str:
+    """A word of a gallery's own, drawn unless it has one."""
+    with state_of(folder).changing() as rows:
+        drawn = {"kind": kind, "id": "", "at": time.time(), "content": json.dumps(secrets.token_hex(8))}
+        rows.put(documents, drawn, keep=True)
+        return str(_word_in(rows, kind))
+
+
+def _word_in(rows: Rows, kind: str) -> str | None:
+    found = rows.first(documents, documents.c.kind == kind, documents.c.id == "")
+    return None if found is None else str(json.loads(found.content))
 
 
 def digest_of(content: bytes) -> str:

@@ -1,31 +1,34 @@
 """Removals: which items a person removed, so that the next look at their source does not bring them back.
 
-One file a change, written whole and before the change comes into force. One left by a change that never did
-so does no harm: a held item is not asked after. Files are read by name; the last small ones become one.
+Each is a row, written in the transaction that lets it come into force. One of an item that is there again
+does no harm: a held item is not asked after.
 """
 
 from __future__ import annotations
 
-import json
+import hashlib
 import os
-import secrets
-from collections.abc import Callable, Collection, Iterable
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
+from sqlalchemy import and_
 
-from vicinal.indexer.errors import StorageError
-from vicinal.indexer.storage.files import make_folder, read_sealed_or_refuse, remove_file, write_sealed
+from vicinal.indexer.errors import GalleryError, StorageError
+from vicinal.indexer.state import DamagedRowError, Rows, state_of
+from vicinal.indexer.state.schema import attachments, removals
+from vicinal.indexer.storage.active_pointer import Note
+from vicinal.indexer.storage.files import publishing
 
 # Columns of the item table that are remembered, in the order of the fields of `Removal`.
 REMEMBERED_COLUMNS = ("id", "content_sha256", "source", "uri", "file_size", "modified_at")
-_REMEDY = "bring it back from a backup, or remove it, and what was removed may come back"
-_MOST_SMALL_FILES = 64
-_SMALL_BYTES = 2**20
-# Many times what Lance writes to remove items of a large table.
+REMOVED, ASIDE = "removed", "set aside"
+_IS_ASIDE = removals.c.kind == ASIDE
+# Many times what is written to remove items of a large table.
 _RESERVED_BYTES = 4 * 2**20
 Done = TypeVar("Done")
 
@@ -35,7 +38,7 @@ class Removal:
     """Item that was removed; `source` is None for uploads, `modified_at` in microseconds since 1970.
 
     `follows_content`: known again under another id of its source; not when the source took the same content
-    away from another item, which it may bring back.
+    away from another item, which it may bring back. `number` goes up with every removal.
     """
 
     id: str
@@ -45,7 +48,7 @@ class Removal:
     file_size: int | None = None
     modified_at: int | None = None
     follows_content: bool = True
-    times: int = field(default=1, compare=False)
+    number: int = field(default=1, compare=False)
 
 
 @dataclass
@@ -74,88 +77,100 @@ class RemovedItems:
     def but(self, others: RemovedItems) -> set[str]:
         """Ids of those that others do not have, or that were removed once more since."""
         before = {
-            (item_id, one.content): one.times for item_id in others.items for one in others.of_id(item_id)
+            (item_id, one.content): one.number for item_id in others.items for one in others.of_id(item_id)
         }
         return {
             item_id
             for item_id, known in self.items.items()
-            if any(one.times > before.get((item_id, content), 0) for content, one in known.items())
+            if any(one.number > before.get((item_id, content), 0) for content, one in known.items())
         }
-
-    def apply(self, change: dict[str, Any]) -> None:
-        """Take one change of a file in."""
-        for item_id, content, *others in change.get("removed", ()):
-            one, known = Removal(item_id, bytes.fromhex(content), *others), self.items.setdefault(item_id, {})
-            before = known.get(one.content)
-            known[one.content] = one if before is None else replace(one, times=before.times + 1)
-        dropped = {(item_id, bytes.fromhex(content)) for item_id, content in change.get("dropped", ())}
-        contents = {content for _, content in dropped}
-        for item_id, known in list(self.items.items()) if dropped else ():
-            left = {
-                content: replace(one, follows_content=one.follows_content and content not in contents)
-                for content, one in known.items()
-                if (item_id, content) not in dropped
-            }
-            self.items[item_id] = left
 
 
 class Removals:
-    """Removals of one gallery; only a writer adds to them."""
+    """Removals of the gallery in a folder; only a writer adds to them, see `remembered`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def remember(self, rows: pa.Table) -> None:
-        """Note items that a person removes, before they are gone."""
-        columns = [rows[name] for name in REMEMBERED_COLUMNS[:-1]]
-        columns.append(rows["modified_at"].cast(pa.int64()))
-        values = zip(*(column.to_pylist() for column in columns), strict=True)
-        self._write([{"removed": [[item_id, content.hex(), *rest] for item_id, content, *rest in values]}])
-
     def forget(self, dropped: Iterable[tuple[str, bytes]]) -> None:
         """Note ids and contents that their source took away itself, and may bring back."""
         known = self.read().contents()
-        pairs = [[item_id, content.hex()] for item_id, content in dropped if content in known]
+        pairs = [(item_id, content) for item_id, content in dropped if content in known]
         if pairs:
-            self._write([{"dropped": pairs}])
+            with publishing(self.folder) as rows:
+                forget(rows, pairs)
 
     def read(self) -> RemovedItems:
         """All that is remembered."""
-        while True:
-            found = RemovedItems()
-            try:
-                for path in self._files():
-                    for change in _changes_in(path):
-                        found.apply(change)
-            except FileNotFoundError:
-                # A writer made one file of several.
-                continue
-            return found
-
-    def _files(self) -> list[Path]:
-        return sorted(self.folder.glob("*.json"))
-
-    def _write(self, changes: list[dict[str, Any]]) -> None:
-        files = self._files()
-        small: list[Path] = []
-        for path in reversed(files):
-            if path.stat().st_size >= _SMALL_BYTES:
-                break
-            small.insert(0, path)
-        merged = small if len(small) >= _MOST_SMALL_FILES else []
-        changes = [*(change for path in merged for change in _changes_in(path)), *changes]
-        last = int(files[-1].stem.partition("-")[0]) if files else 0
-        make_folder(self.folder)
-        # Of a gallery that was deleted and made anew, no file has the name of another.
-        name = f"{last + 1:012d}-{secrets.token_hex(4)}.json"
-        write_sealed(self.folder / name, json.dumps({"changes": changes}))
-        # Read before the merged one until they are gone, they change nothing of what it says.
-        for path in merged:
-            remove_file(path)
+        found = RemovedItems()
+        with reading(self.folder) as rows:
+            for one in rows.all(removals, order_by=[removals.c.number]):
+                values = (one.source, one.uri, one.file_size, one.modified_at, bool(one.follows_content))
+                removal = Removal(one.item, one.content, *values, one.number)
+                found.items.setdefault(one.item, {})[one.content] = removal
+        return found
 
 
-def _changes_in(path: Path) -> list[dict[str, Any]]:
-    return list(json.loads(read_sealed_or_refuse(path, _REMEDY))["changes"])
+@contextmanager
+def reading(folder: Path) -> Iterator[Rows]:
+    """Rows of the gallery in a folder; a damaged one is refused with what would help."""
+    try:
+        with state_of(folder).reading() as rows:
+            yield rows
+    except DamagedRowError as error:
+        raise GalleryError(f"{error}: bring it back from a backup") from error
+
+
+def remembered(items: pa.Table, aside: Mapping[str, Mapping[str, Any]] | None = None) -> Note:
+    """A note that a person removes items, or sets them aside: `aside` has by id what is said of each, and its
+    whole `row`.
+    """
+    columns = [items[name] for name in REMEMBERED_COLUMNS[:-1]]
+    columns.append(items["modified_at"].cast(pa.int64()))
+    names, plain = ("item", "content", *REMEMBERED_COLUMNS[2:]), {"at": time.time(), "follows_content": 1}
+    made, kept = [], []
+    for values in zip(*(column.to_pylist() for column in columns), strict=True):
+        said = dict((aside or {}).get(values[0], {}))
+        if said:
+            row = {"kind": ASIDE, "id": key_of(*values[:2]), "name": "row", "content": said.pop("row")}
+            kept.append(row)
+        made.append(
+            {**plain, "kind": ASIDE if said else REMOVED, **dict(zip(names, values, strict=True)), **said}
+        )
+
+    def note(rows: Rows) -> None:
+        number = rows.next_number("removal")
+        # What is set aside and leaves another version, too, stays set aside.
+        stays = {} if aside else {(one.item, one.content): one for one in rows.all(removals, _IS_ASIDE)}
+        again = [stays[_pair(one)]._asdict() for one in made if _pair(one) in stays]
+        new = [one for one in made if _pair(one) not in stays]
+        _drop_rows(rows, map(_pair, new))
+        rows.put(removals, *({**one, "number": number} for one in (*new, *again)))
+        rows.add(attachments, *kept)
+
+    return note
+
+
+def forget(rows: Rows, pairs: Collection[tuple[str, bytes]]) -> None:
+    """Forget removals of items by id and content; their content is not followed under other ids any more."""
+    _drop_rows(rows, pairs)
+    for item_id, content in pairs:
+        rows.remove(removals, and_(removals.c.item == item_id, removals.c.content == content))
+        rows.change(removals, removals.c.content == content, follows_content=0)
+
+
+def _pair(one: Mapping[str, Any]) -> tuple[str, bytes]:
+    return one["item"], one["content"]
+
+
+def key_of(item_id: str, content: bytes) -> str:
+    """Id of the attachment with the row of an item that is set aside."""
+    return hashlib.sha256(f"{content.hex()} {item_id}".encode()).hexdigest()[:32]
+
+
+def _drop_rows(rows: Rows, pairs: Iterable[tuple[str, bytes]]) -> None:
+    if rows.has(attachments, attachments.c.kind == ASIDE):
+        rows.remove_each(attachments.c.id, [key_of(*pair) for pair in pairs])
 
 
 @dataclass(frozen=True)

@@ -137,6 +137,10 @@ class SealedTable:
         """Tell whether anything was committed; a first commit cut short leaves files, but no revision."""
         return self._newest() is not None
 
+    def has(self, revision: int) -> bool:
+        """Tell whether a revision lies here; what it names came before it."""
+        return self._manifest(revision).exists()
+
     def latest(self) -> Any:
         """The data set at its newest revision, to be written to."""
         return self.at(self._newest())

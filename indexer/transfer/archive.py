@@ -21,7 +21,7 @@ import pyarrow as pa
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from vicinal.indexer.engines import Engine
-from vicinal.indexer.engines.tables import OWNER_FILE
+from vicinal.indexer.engines.tables import forget_owner
 from vicinal.indexer.errors import GalleryError, named_ids
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.item_rules import checked_id, checked_label, checked_metadata, checked_uri
@@ -94,7 +94,7 @@ def import_gallery(
                 folder = staging / chosen
                 _unpack(archive, folder)
                 # Whoever made the archive does not say whose tables are this gallery's.
-                (folder / OWNER_FILE).unlink(missing_ok=True)
+                forget_owner(folder)
                 gallery = Gallery(folder, engine=engine)
                 _check(gallery)
                 with own_tables(gallery), storing(f"gallery '{chosen}'"):

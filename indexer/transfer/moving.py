@@ -5,22 +5,22 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from vicinal.indexer.engines.tables import OWNER_FILE
-from vicinal.indexer.errors import GalleryExistsError, StorageError
+from vicinal.indexer.engines.tables import forget_owner
+from vicinal.indexer.errors import GalleryExistsError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.staging import Staging
-from vicinal.indexer.storage.files import scratch, storing, sync_path
-from vicinal.indexer.storage.gallery_names import require_free, set_alias
+from vicinal.indexer.state import state_of
+from vicinal.indexer.state.schema import OF_SEARCHES
+from vicinal.indexer.state.state import GALLERY_FILE, copy_rows
+from vicinal.indexer.storage.files import make_folder, scratch, storing, sync_path
+from vicinal.indexer.storage.gallery_names import move_aliases, require_free
 from vicinal.indexer.storage.home import Mirror
 
-# What people searched for, which others need not have; copied by SQLite.
-_SEARCHES = "searches"
-# Of another machine, of a moment, or of a job that is not over; and whose the tables of the engine are.
+# Of another machine, of a moment, or of a job that is not over; and what is copied row by row.
 _LEFT_OUT = shutil.ignore_patterns(
     "*.lock",
     "*.partial",
@@ -29,8 +29,7 @@ _LEFT_OUT = shutil.ignore_patterns(
     "uploads",
     "checked.json",
     "damaged.json",
-    OWNER_FILE,
-    _SEARCHES,
+    f"{GALLERY_FILE}*",
 )
 # These are written once and never changed.
 _IMMUTABLE = {".lance", ".npy", ".npz", ".index", ".arrow"}
@@ -39,20 +38,21 @@ _PATIENCE = 30.0
 
 def rename_gallery(gallery: Gallery, name: str) -> Gallery:
     """Give a gallery another name; its aliases stay with it."""
-    root, known_as = gallery.path.parent, gallery.aliases
+    root, is_known = gallery.path.parent, bool(gallery.aliases)
     require_free(root, name)
     with gallery.still(patience=_PATIENCE):
         for staged in (gallery.path / "staging").glob("*"):
             # Whoever holds them would go on under the old name.
             with Staging(gallery, staged.name).held():
                 pass
-        mirror = Mirror.keeping(gallery.path / "active.json")
+        mirror = Mirror.keeping(gallery.table.path)
         if mirror is not None:
             mirror.move_gallery(gallery.name, name)
         else:
             _move(gallery.path, root / name)
-    for alias in known_as:
-        set_alias(root, alias, name)
+            state_of(gallery.path).rename(name)
+    if is_known:
+        move_aliases(root, gallery.name, name)
     return Gallery(root / name, engine=gallery.tables.engine)
 
 
@@ -92,8 +92,10 @@ def pinned(gallery: Gallery, *, with_searches: bool = False) -> Iterator[Path]:
         copy = staging / gallery.name
         with gallery.still(patience=_PATIENCE), storing(f"a copy of gallery '{gallery.name}'"):
             shutil.copytree(gallery.path, copy, ignore=_LEFT_OUT, copy_function=_take)
-            for file in (gallery.path / _SEARCHES).glob("*.sqlite") if with_searches else ():
-                _save(file, copy / _SEARCHES / file.name)
+            # What people searched for others need not have.
+            left_out = () if with_searches else OF_SEARCHES
+            copy_rows(state_of(gallery.path), state_of(copy), leave_out=left_out)
+            forget_owner(copy)
         yield copy
 
 
@@ -106,26 +108,24 @@ def _take(source: str, target: str) -> str:
     return str(shutil.copy2(source, target))
 
 
-def _save(source: Path, target: Path) -> None:
-    """Copy a file of SQLite as it is after its last change, also while it is written to."""
-    target.parent.mkdir(mode=0o700, exist_ok=True)
-    try:
-        with closing(sqlite3.connect(source)) as file, closing(sqlite3.connect(target)) as copy:
-            file.backup(copy)
-    except sqlite3.Error as error:
-        raise StorageError(f"'{source}' cannot be copied: {error}; where that stays, move it away") from error
-
-
 def settle(folder: Path, target: Path) -> None:
-    """Bring a finished folder to the disk itself, and let it appear."""
-    mirror = Mirror.keeping(target / "active.json")
+    """Bring a finished folder to the disk itself, and let it appear; what is remembered of it comes last
+    where several machines share that.
+    """
+    kept, state = state_of(folder.with_name(f"{folder.name}.rows")), state_of(target)
+    if state.shared is not None:
+        make_folder(kept.folder)
+        state_of(folder).path.rename(kept.path)
+    mirror = Mirror.keeping(target / "items.lance")
     if mirror is not None:
         mirror.put_folder(folder, target)
-        return
-    for path in folder.rglob("*"):
-        sync_path(path)
-    sync_path(folder)
-    _move(folder, target)
+    else:
+        for path in folder.rglob("*"):
+            sync_path(path)
+        sync_path(folder)
+        _move(folder, target)
+    if state.shared is not None:
+        copy_rows(kept, state)
 
 
 def _move(folder: Path, target: Path) -> None:

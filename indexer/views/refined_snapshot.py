@@ -1,18 +1,12 @@
-"""Refined snapshot: what a version is searched with when its items were refined, beside its other files.
-
-<version>/refined-<refiner>-<steps>/
-  refined.json                fingerprint of the refiner, steps, index kind, checksums
-  refined.npy                 (n, d) float32, L2-normalized
-  neighbor_ids.npy            (n, K) int32: the nearest others in the refined space
-  neighbor_similarities.npy   (n, K) float32
-  refined.index               the vector index over the refined embeddings
+"""Refined snapshot: what a version is searched with when its items were refined, beside its other files, in
+a folder of the refiner and its steps: the same arrays and an index, over the refined embeddings.
 
 It follows from embeddings, neighbor lists and refiner. A folder is made once and never changed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,7 +19,7 @@ from vicinal.calibration.arrays import FloatArray, Ints
 from vicinal.indexer.cluster import Cluster
 from vicinal.indexer.engines import EngineSource
 from vicinal.indexer.errors import GalleryError
-from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph, parts_of
+from vicinal.indexer.graph.neighbor_graph import build_neighbor_graph
 from vicinal.indexer.storage.files import OnRead, appearing, uncounted
 from vicinal.indexer.views.snapshot import (
     SNAPSHOT_FILES,
@@ -45,7 +39,7 @@ _MANIFEST = "refined.json"
 _INDEX = "refined.index"
 _PREFIX = "refined-"
 # Items that a machine of a cluster refines at a time, or a multiple of them: whole chunks of the refiner.
-_APART = 1024
+_APART = 8192
 
 
 @dataclass(frozen=True)
@@ -98,11 +92,10 @@ class RefinedSnapshot:
     def __init__(self, files: DerivedFiles[RefinedManifest], snapshot: Snapshot) -> None:
         self.path = files.path
         self.manifest = files.manifest
-        self.embeddings: FloatArray = files.array("refined")
+        index = files.index(_INDEX, snapshot.tables)
+        self.embeddings = files.vectors("refined", index, snapshot.manifest.dim)
         self.graph = files.graph()
-        self.index = snapshot.served(
-            files.index(_INDEX, snapshot.tables), self.embeddings, self.graph.similarities
-        )
+        self.index = snapshot.served(index, self.embeddings, self.graph.similarities)
         self._contexts = snapshot.neighbor_ids[:, : files.manifest.n_neighbors]
 
     @classmethod
@@ -178,25 +171,37 @@ def write_refined(
 def _refined_elsewhere(
     cluster: Cluster, snapshot: Snapshot, refiner: ContextRefiner, n_steps: int, on_progress: OnProgress
 ) -> FloatArray:
-    n, n_done = len(snapshot), 0
-    shared = (
-        cluster.share(np.asarray(snapshot.embeddings)),
-        cluster.share(np.asarray(snapshot.neighbor_ids[:, : refiner.n_neighbors])),
-        cluster.share(refiner),
-    )
-    refined = np.empty(snapshot.embeddings.shape, np.float32)
-    for part, moved in cluster.map(_refined_part, parts_of(n, cluster, _APART), *shared, n_steps):
-        refined[part.start : part.stop] = moved
-        n_done += len(part)
-        on_progress("refine", n_done, n)
+    refined, n_done = np.empty(snapshot.embeddings.shape, np.float32), 0
+    parts = _parts(snapshot, refiner.n_neighbors)
+    for start, moved in cluster.map(_refined_part, parts, cluster.share(refiner), n_steps):
+        refined[start : start + len(moved)] = moved
+        n_done += len(moved)
+        on_progress("refine", n_done, len(refined))
     return refined
 
 
-def _refined_part(
-    embeddings: FloatArray, neighbor_ids: Ints, refiner: ContextRefiner, n_steps: int, part: range
-) -> tuple[range, FloatArray]:
-    rows, near = np.arange(part.start, part.stop), neighbor_ids[part.start : part.stop]
-    return part, refiner.refine_gallery(embeddings, near, rows=rows, n_steps=n_steps)
+class _Part(NamedTuple):
+    """Consecutive items with their neighbors, and the vectors of these alone."""
+
+    start: int
+    vectors: FloatArray  # (r, d)
+    rows: Ints  # (m,) places of the items among these
+    neighbor_ids: Ints  # (m, K) places of their neighbors
+
+
+def _parts(snapshot: Snapshot, n_neighbors: int) -> Iterator[_Part]:
+    for start in range(0, len(snapshot), _APART):
+        listed = np.asarray(snapshot.neighbor_ids[start : start + _APART, :n_neighbors], dtype=np.int64)
+        rows = np.arange(start, start + len(listed))
+        needed = np.unique(np.concatenate([rows, listed[listed >= 0]]))
+        places = np.where(listed < 0, -1, np.searchsorted(needed, listed))
+        vectors = np.asarray(snapshot.embeddings[needed])
+        yield _Part(start, vectors, np.searchsorted(needed, rows), places)
+
+
+def _refined_part(refiner: ContextRefiner, n_steps: int, part: _Part) -> tuple[int, FloatArray]:
+    moved = refiner.refine_gallery(part.vectors, part.neighbor_ids, rows=part.rows, n_steps=n_steps)
+    return part.start, moved
 
 
 def refinement_name(refiner: str, n_steps: int) -> str:

@@ -15,6 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from vicinal.calibration.arrays import FloatArray, Ints
+from vicinal.indexer.engines.vectors import rows_at
 from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS, SPARE_NEIGHBORS
 from vicinal.indexer.views.contexts import item_contexts
 from vicinal.indexer.views.refined_snapshot import RefinedSnapshot
@@ -74,7 +75,7 @@ class RefinedView:
         """(..., d) refined embeddings at (...) positions; any values at -1."""
         n_built = len(self.view.snapshot)
         if n_built and not len(self.changed) and not len(self.view.segment):
-            return np.asarray(self.built.stored.embeddings).take(positions, axis=0)
+            return rows_at(self.built.stored.embeddings, positions)
         vectors = np.zeros((*positions.shape, self.view.snapshot.manifest.dim), np.float32)
         places = places_of(self.changed, positions)
         stored = (places < 0) & (positions >= 0) & (positions < n_built)

@@ -1,13 +1,5 @@
-"""Snapshot: the memory-mapped files that a version is searched with, which can be made again from its rows.
-
-snapshot.json               counts, bundle, index kind, checksums
-embeddings.npy              (n, d) float32, L2-normalized
-neighbor_ids.npy            (n, K) int32
-neighbor_similarities.npy   (n, K) float32
-sequences.npy               (n,) int64, ascending: which rows of the table these are
-items.arrow                 id, label, uri, metadata
-initial.index               the vector index over the initial embeddings, or which table of an engine it is
-checked.json, damaged.json  what checks found; see `storage.files`
+"""Snapshot: the memory-mapped files that a version is searched with, which can be made again from its rows;
+docs/decisions.md lists them.
 """
 
 from __future__ import annotations
@@ -30,6 +22,7 @@ from pydantic import model_validator
 from vicinal.calibration.arrays import AnyArray, AnyInts, FloatArray, Ints, Objects, ShortInts
 from vicinal.calibration.frozen import Frozen
 from vicinal.indexer.engines import ENGINE, EngineSource, GalleryTables, require_kept
+from vicinal.indexer.engines.vectors import FetchedVectors
 from vicinal.indexer.errors import DamagedGalleryError, GalleryError
 from vicinal.indexer.graph.candidate_source import CandidateSource
 from vicinal.indexer.graph.gpu import IndexDevices
@@ -50,6 +43,7 @@ from vicinal.indexer.storage.files import (
     sync_path,
     uncounted,
 )
+from vicinal.indexer.storage.home.places import VECTORS
 from vicinal.indexer.storage.item_table import expect_single_rows
 from vicinal.models.configs.sealed_json import sealed
 
@@ -88,6 +82,8 @@ class DerivedFiles(Generic[Manifest]):
         """Compare some files, or all, with their seals, `whole` or by samples, up to the first that fails."""
         for name in names or self.manifest.files:
             path = self.path / name
+            if self.is_left_to_engine(name):
+                continue
             if not self.manifest.files[name].fits(path, whole=whole, on_read=on_read):
                 raise DamagedGalleryError(f"snapshot file '{path}' is missing or damaged", path)
 
@@ -95,6 +91,18 @@ class DerivedFiles(Generic[Manifest]):
         """Memory map of `<name>.npy`."""
         array: AnyArray = np.load(self.path / f"{name}.npy", mmap_mode="r", allow_pickle=False)
         return array
+
+    def is_left_to_engine(self, name: str) -> bool:
+        """Tell whether a file of vectors is not here because an engine holds them, too."""
+        return self.manifest.index == ENGINE and name in VECTORS and not (self.path / name).exists()
+
+    def vectors(self, name: str, index: BuiltIndex, dim: int) -> FloatArray:
+        """Memory map of the vectors that an index is over; where it is not here, an array of its engine."""
+        file = f"{name}.npy"
+        if not isinstance(index, EngineSource) or not self.is_left_to_engine(file):
+            return self.array(name)
+        fetched: Any = FetchedVectors(index.fetch, (index.file.n_items, dim))
+        return fetched
 
     def table(self, name: str) -> pa.Table:
         """Memory map of an Arrow table, every byte of which is compared first."""
@@ -185,7 +193,9 @@ class SnapshotRows:
 
 
 class Snapshot:
-    """Version opened for searching; arrays are memory maps, see the module, `index` is over `embeddings`."""
+    """Version opened for searching. Arrays are memory maps: (n, d) L2-normalized `embeddings`, which `index`
+    is over, (n, K) lists of neighbors, and (n,) `sequences`, ascending, of its rows in the table.
+    """
 
     def __init__(self, files: DerivedFiles[SnapshotManifest], tables: GalleryTables | None = None) -> None:
         self.path = files.path
@@ -198,8 +208,8 @@ class Snapshot:
         with ThreadPoolExecutor(1) as beside:
             # Every byte of both is compared, which holds up nothing else in Python.
             items = beside.submit(files.table, _ITEMS)
-            self.embeddings: FloatArray = files.array("embeddings")
             self._built_index = files.index(_INDEX, self.tables)
+            self.embeddings = files.vectors("embeddings", self._built_index, self.manifest.dim)
             self.item_table = items.result()
         self._devices: IndexDevices | None = None
         self.files = files

@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from vicinal.calibration.arrays import AnyArray, AnyInts, FloatArray, Ints, Mask
+from vicinal.indexer.engines.vectors import rows_at
 from vicinal.indexer.filters import Filter
 from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS
 from vicinal.indexer.graph.vector_index import nearest_rows, products_at
@@ -221,7 +222,7 @@ class GalleryView:
         """Rows of the version's and the segment's arrays at (...) positions; -1 at -1."""
         n_built = len(self.snapshot)
         if n_built and not self.n_added:
-            return np.asarray(built).take(positions, axis=0)
+            return rows_at(built, positions)
         rows = np.full((*positions.shape, *added.shape[1:]), -1, built.dtype)
         is_built, is_added = (positions >= 0) & (positions < n_built), positions >= n_built
         rows[is_built] = built[positions[is_built]]

@@ -20,10 +20,6 @@ class BrokenSealError(ValueError):
     """Something is not what was sealed."""
 
 
-class OtherFormError(BrokenSealError):
-    """Something is what was sealed, and of a form that is not read any more."""
-
-
 def sealed(text: str) -> bytes:
     """A JSON object, without a key `sha256`, with its seal."""
     body = text.strip()

@@ -30,7 +30,8 @@ from vicinal.models.embedder import Embedder
 from vicinal.models.errors import EmbeddingError, ImageError
 from vicinal.service.answering.asking import settle
 from vicinal.service.answering.different import same_picture
-from vicinal.service.answering.store import KeptSearch, SearchStore, standing
+from vicinal.service.answering.kept import KeptSearch, standing
+from vicinal.service.answering.store import SearchStore
 from vicinal.service.errors import RequestError
 from vicinal.service.measuring.visits import SEARCH_VISIT
 

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
-from vicinal.service.answering.store import AskedSearch, KeptSearch, SearchAnswer
+from vicinal.service.answering.kept import AskedSearch, KeptSearch, SearchAnswer
 
 # Of so many drawn searches one is asked about twice; by the same person after so many other answers.
 _AGAIN, _LATER = 10, 20

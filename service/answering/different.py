@@ -15,14 +15,15 @@ from functools import cached_property
 import numpy as np
 
 from vicinal.calibration.arrays import FloatArray, Ints, Mask
-from vicinal.indexer.errors import StorageError
+from vicinal.indexer.errors import GalleryError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.changes import digests_of
 from vicinal.indexer.jobs.set_aside import stand_ins
-from vicinal.indexer.storage.files import file_identity
+from vicinal.indexer.state import Rows, state_of
+from vicinal.indexer.state.state import Cached
 from vicinal.indexer.views.view import GalleryView
-from vicinal.service.answering.store import AnswerKind, DifferentPair, KeptSearch, SearchStore
-from vicinal.service.errors import SearchStoreError
+from vicinal.service.answering.kept import AnswerKind, DifferentPair, KeptSearch
+from vicinal.service.answering.store import different_pairs, stamp_of_different
 from vicinal.service.search.gallery_search import Askers
 
 logger = logging.getLogger(__name__)
@@ -70,8 +71,9 @@ class CalledDifferent:
 
     def __init__(self, gallery: Gallery) -> None:
         self._gallery = gallery
-        self._store = SearchStore(gallery.path)
-        self._known: tuple[tuple[int, ...] | None, dict[str, _Pairs]] = None, {}
+        self._stored = Cached(state_of(gallery.path), self._read)
+        # Stamp, and pairs by bundle.
+        self._known: tuple[list[int], dict[str, _Pairs]] = [], {}
         # Of pictures whose ids were others, in one revision.
         self._ids: tuple[int, dict[bytes, str]] = -1, {}
 
@@ -118,18 +120,22 @@ class CalledDifferent:
         )
 
     def _pairs(self, bundle: str) -> _Pairs | None:
-        state = file_identity(self._store.changes_path)
-        known = self._known
-        if known[0] != state:
-            found: dict[str, list[DifferentPair]] = defaultdict(list)
-            try:
-                for one in self._store.different():
-                    found[one.bundle].append(one)
-            except (SearchStoreError, StorageError) as error:
-                # Searches go on; reviewing tells the same.
-                logger.error("what was called different is not left out: %s", error)
-            known = self._known = state, {name: _Pairs(some) for name, some in found.items()}
-        return known[1].get(bundle)
+        try:
+            self._known = self._stored.get()
+        except GalleryError as error:
+            # Searches go on with what was known; reviewing tells the same.
+            logger.error("what was called different may be another by now: %s", error)
+        return self._known[1].get(bundle)
+
+    def _read(self, rows: Rows) -> tuple[list[int], dict[str, _Pairs]]:
+        """The pairs, read again only where these changed, not with each search that is kept."""
+        stamp = stamp_of_different(rows)
+        if stamp == self._known[0]:
+            return self._known
+        found: dict[str, list[DifferentPair]] = defaultdict(list)
+        for one in different_pairs(rows):
+            found[one.bundle].append(one)
+        return stamp, {name: _Pairs(some) for name, some in found.items()}
 
     def _positions(self, pairs: Sequence[DifferentPair], view: GalleryView) -> dict[tuple[int, str], int]:
         """Position of the item of each pair, by what its id is now, or of the one that stays for it; -1 where

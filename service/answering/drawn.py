@@ -18,7 +18,8 @@ from vicinal.calibration.advice import advise
 from vicinal.calibration.arrays import Bytes, FloatArray, Ints
 from vicinal.indexer.jobs.set_aside import stand_ins
 from vicinal.service.answering.asking import differ, said_twice, settle
-from vicinal.service.answering.store import KeptSearch, SearchAnswer, SearchStore, standing
+from vicinal.service.answering.kept import KeptSearch, SearchAnswer, standing
+from vicinal.service.answering.store import SearchStore
 from vicinal.service.measuring.queries import LabelledQueries
 from vicinal.service.measuring.searches import DrawnSearches, SearchRows
 from vicinal.service.measuring.twins import GalleryPictures, twins_told

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 import math
-import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -19,17 +20,9 @@ import numpy as np
 from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.gallery import list_galleries
 from vicinal.indexer.jobs.preparation import make_signature, make_thumbnail
-from vicinal.indexer.storage.files import identity_of
 from vicinal.models.similarity import as_embeddings
-from vicinal.service.answering.event_batches import told_at
-from vicinal.service.answering.store import (
-    KeptCandidate,
-    KeptSearch,
-    SearchProblems,
-    SearchStore,
-    is_just_made,
-    new_search_id,
-)
+from vicinal.service.answering.kept import KeptCandidate, KeptSearch, new_search_id
+from vicinal.service.answering.store import SearchStore
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.process import BackgroundWork
 from vicinal.service.request_fields import SearchOptions
@@ -37,6 +30,7 @@ from vicinal.service.search.answers import Answer
 from vicinal.service.search.gallery_search import EmbeddedImages
 from vicinal.service.settings import Settings
 
+logger = logging.getLogger(__name__)
 Outcome = Literal["kept", "too_many", "failed"]
 
 # Searches that a process keeps: as many a second, more of them where few came before. Each takes a core some
@@ -51,8 +45,6 @@ _N_CANDIDATES = 20
 _PICTURE_SIDE = 512
 _SECONDS_BETWEEN_LOOKS = 3600.0
 _LONGEST_WAIT = 10.0
-# Requests that wait at a time for what another process or replica keeps.
-_MOST_WAITERS, _POLL_SECONDS = 8, 0.1
 
 
 @dataclass(frozen=True)
@@ -73,6 +65,33 @@ class _Offered:
     embedding: FloatArray | Sequence[float]
 
 
+class SearchProblems:
+    """Reasons why searches of galleries are not kept, each told once in the log."""
+
+    def __init__(self) -> None:
+        self._reasons: dict[Path, str] = {}
+
+    @property
+    def told(self) -> list[str]:
+        """Sentences on those that last; a gallery that was deleted has none."""
+        return [
+            f"searches of gallery '{gallery.name}' are not kept: {reason}"
+            for gallery, reason in sorted(self._reasons.items())
+            if gallery.is_dir()
+        ]
+
+    def tried(self, gallery: Path, do: Callable[[], object]) -> None:
+        """Do something for a gallery, and note why it cannot be done."""
+        try:
+            do()
+        except Exception as error:  # Whatever it is, the next round tries again
+            if gallery.is_dir() and self._reasons.get(gallery) != str(error):
+                self._reasons[gallery] = str(error)
+                logger.warning("searches of gallery '%s' are not kept: %s", gallery.name, error)
+        else:
+            self._reasons.pop(gallery, None)
+
+
 class SearchKeeper(BackgroundWork):
     """Keeps searches of one process while it is entered as a context; at its end all that waits is kept.
 
@@ -89,9 +108,8 @@ class SearchKeeper(BackgroundWork):
         self._n_waiting_bytes = 0
         self._n_free, self._freed_at = _MOST_AT_ONCE, time.monotonic()
         self._is_at_work = False
-        self._may_wait = threading.Semaphore(_MOST_WAITERS)
         # Why searches of a gallery cannot be kept, as it was told last.
-        self._problems = SearchProblems("kept")
+        self._problems = SearchProblems()
 
     def offered(
         self,
@@ -136,29 +154,9 @@ class SearchKeeper(BackgroundWork):
                 lambda: not (self._waiting or self._is_at_work) or self._thread is None, _LONGEST_WAIT
             )
 
-    async def wait_for(self, store: SearchStore, search_ids: Sequence[str]) -> None:
-        """Wait some seconds for searches that another process or replica just answered; few may at a time."""
+    async def catch_up(self) -> None:
+        """Wait in the same way, and hold up nobody else."""
         await asyncio.to_thread(self.wait)
-        new = [one for one in search_ids if is_just_made(one)]
-        await self._wait_until(lambda: all(map(store.has, new)), is_likely=bool(new))
-
-    async def wait_for_answer(self, store: SearchStore, number: int) -> None:
-        """Wait in the same way for an answer that was just given through another replica."""
-        is_likely = abs(time.time() - told_at(number)) < _LONGEST_WAIT
-        await self._wait_until(lambda: store.has_answer(number), is_likely=is_likely)
-
-    async def _wait_until(self, is_there: Callable[[], bool], *, is_likely: bool) -> None:
-        # No thread waits: an id that nobody gave is easily made up.
-        if not is_likely or await asyncio.to_thread(is_there) or not self._may_wait.acquire(blocking=False):
-            return
-        try:
-            deadline = time.monotonic() + _LONGEST_WAIT
-            while time.monotonic() < deadline and not self._is_stopping:
-                await asyncio.sleep(_POLL_SECONDS)
-                if await asyncio.to_thread(is_there):
-                    return
-        finally:
-            self._may_wait.release()
 
     def _work(self) -> None:
         looks_at = -math.inf
@@ -189,7 +187,7 @@ class SearchKeeper(BackgroundWork):
         kept: list[tuple[KeptSearch, bytes | None]] = []
         n_kept, failure = 0, None
         try:
-            salt = identity_of(self._settings.data_dir / "senders")
+            salt = store.salt()
             for one in offered:
                 # What lies under its name now may be another gallery.
                 if one.matcher.snapshot.is_replaced:
@@ -232,11 +230,6 @@ def _kept(offered: _Offered, salt: str) -> tuple[KeptSearch, bytes | None]:
     (found,) = matcher.search(embedded=EmbeddedImages(rows, {}), asked=asked)
     # Another pipeline was put in force meanwhile.
     found = found if found.pipeline == answer.pipeline else answer
-    groups = [*(found.groups or ()), *(found.candidate_groups or ())]
-    # A group is shown by its best item, and scored as a whole.
-    scored = [(one.items[0], one.score) for one in groups if one.items] or [
-        (one, one.score) for one in (*found.matches, *found.candidates)
-    ]
     signature = picture = None
     if image is not None:
         patient = replace(matcher.embedder.limits, wait_seconds=None)
@@ -249,7 +242,9 @@ def _kept(offered: _Offered, salt: str) -> tuple[KeptSearch, bytes | None]:
         version=answer.version,
         revision=answer.revision,
         pipeline=answer.pipeline,
-        candidates=tuple(KeptCandidate(one.id, one.label, score) for one, score in scored[:_N_CANDIDATES]),
+        candidates=tuple(
+            KeptCandidate(one.id, one.label, score) for _, one, score in found.entries[:_N_CANDIDATES]
+        ),
         verdict=answer.verdict,
         threshold=answer.threshold.value,
         calibration=answer.threshold.calibration,

@@ -7,7 +7,6 @@ Searches are drawn by chance within strata of their best score under the pipelin
 from __future__ import annotations
 
 import difflib
-import logging
 import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -22,20 +21,13 @@ from pydantic import Field
 from vicinal.calibration import CalibrationError
 from vicinal.calibration.arrays import Floats
 from vicinal.calibration.rates.answered_searches import SEARCH_RATES, SearchRate, next_draws
-from vicinal.indexer.errors import IndexerError, ItemNotFoundError
+from vicinal.indexer.errors import ItemNotFoundError
 from vicinal.indexer.jobs.changes import digests_of
-from vicinal.refine.errors import RefineError
-from vicinal.service.answering.asking import Asking, differ, in_words, said_twice, settle
+from vicinal.service.answering.asking import Asking, differ, in_words, settle
 from vicinal.service.answering.different import called_different
 from vicinal.service.answering.drawn import SearchedItems, drawn_searches
-from vicinal.service.answering.store import (
-    AnswerKind,
-    KeptSearch,
-    SearchAnswer,
-    SearchStore,
-    standing,
-)
-from vicinal.service.answering.why import WrongMatchBody, explain_wrong
+from vicinal.service.answering.kept import AnswerKind, KeptCandidate, KeptSearch, SearchAnswer, standing
+from vicinal.service.answering.store import SearchStore
 from vicinal.service.errors import AnswerNotFoundError, RequestError, UnknownLabelError
 from vicinal.service.measuring.evidence import StatedRate
 from vicinal.service.measuring.matcher import Matcher
@@ -44,7 +36,6 @@ from vicinal.service.search.answers import Answer, Threshold, Verdict
 from vicinal.service.search.scorer import N_DECIDED_CANDIDATES
 from vicinal.service.words import counted, number_of
 
-logger = logging.getLogger(__name__)
 Shown = Literal["no_match", "unsure", "wrong"]
 # Candidates of a question, each of another label.
 N_SHOWN = 9
@@ -79,23 +70,12 @@ class SearchAnswerBody(Body):
     )
 
 
-class KeptCandidateBody(Body):
-    """Candidate of a kept search, or of a question."""
-
-    id: str
-    label: str | None
-    score: float
-
-
 class GivenAnswerBody(SearchAnswerBody):
     """An answer that is kept, and what it comes to."""
 
     sentence: str = Field(description="What is known by now.")
     disagrees: str | None = Field(description="What another person said of it that cannot hold too; or null.")
     note: str | None = Field(description="What to know of the search: that it is of an older version, say.")
-    why: WrongMatchBody | None = Field(
-        description="What a match that was just called wrong rests on; null for any other, and for many."
-    )
 
 
 class SearchQuestionBody(Body):
@@ -106,7 +86,7 @@ class SearchQuestionBody(Body):
     has_picture: bool = Field(description="False for a ready embedding.")
     verdict: Verdict | None = Field(description="What is answered to it today.")
     threshold: float | None
-    candidates: list[KeptCandidateBody] = Field(
+    candidates: list[KeptCandidate] = Field(
         description="Best item of each label that is found today, best first; an item without a label alone."
     )
     is_again: bool = Field(description="Whether somebody has said what it is: some are asked about twice.")
@@ -152,8 +132,6 @@ class KnownAnswersBody(Body):
     n_labels: int = Field(description="Labels of those that show what the gallery has.")
     n_wrong: int = Field(description="Single matches that were called wrong, of any search.")
     by: list[AnswererBody] = Field(description="Who answered, those who did most first.")
-    n_twice: int = Field(description="Searches that two answers say what they are, of two persons or one.")
-    n_otherwise: int = Field(description="Of these, those whose two answers differ.")
     disagreements: list[DisagreementBody]
     notes: list[str] = Field(description="Answers that count in no rate, and why.")
     fnir: StatedRate | None = Field(
@@ -178,7 +156,7 @@ class KeptSearchBody(Body):
     bundle: str
     version: int
     revision: int
-    candidates: list[KeptCandidateBody] = Field(description="As they were found, best first.")
+    candidates: list[KeptCandidate] = Field(description="As they were found, best first.")
     has_picture: bool = Field(description="False for a ready embedding.")
     drawn_at: datetime | None = Field(description="When it was drawn to be asked about; null where not.")
     item_id: str | None = Field(description="Item that it became; null where it became none.")
@@ -221,7 +199,7 @@ class SearchReview:
     ) -> GivenAnswerBody:
         """Keep what a person said of a search. Every answer comes through here, whatever it was given by.
 
-        One of many (not `is_alone`) tells neither what is known by then, nor what a wrong match rests on.
+        One of many (not `is_alone`) does not tell what is known by then.
 
         Raises:
             SearchNotFoundError: It was not kept, or has gone.
@@ -234,8 +212,6 @@ class SearchReview:
         elif label is not None and label not in self.labels():
             nearest = [one.label for one in self.labels_like(label, _N_NEAREST)]
             raise UnknownLabelError(self.matcher.gallery.name, label, nearest)
-        wrong = item_id if is_alone and kind == "wrong" else None
-        why = None if wrong is None else self._why_at_once(search, wrong)
         different = self._called_different(search, kind, item_id, label)
         what: dict[str, Any] = {"item_id": item_id, "label": label, "different": different}
         given = self.store.answer(search_id, kind, by=by, is_hint=self.is_hint, **what)
@@ -247,28 +223,7 @@ class SearchReview:
             sentence=self._counted().sentence if is_alone else "",
             disagrees=f"another person said that {in_words(against[-1])}" if against else None,
             note=_HINT if self.is_hint else self._note(search) or (None if search.drawn_at else _NOT_DRAWN),
-            why=why,
         )
-
-    def _why_at_once(self, search: KeptSearch, item_id: str) -> WrongMatchBody | None:
-        """Account of a wrong match; None where it cannot be searched for: the answer is kept all the same."""
-        if not self._is_comparable(search):
-            return None
-        try:
-            return explain_wrong(self.matcher, search.id, item_id)
-        except (IndexerError, RefineError) as error:
-            logger.warning("nothing can be said of a wrong match: %s", error)
-            return None
-
-    def why(self, search_id: str, item_id: str) -> WrongMatchBody:
-        """Account of what a match of a kept search rests on, by a search without its item.
-
-        Raises:
-            SearchNotFoundError: It was not kept, or has gone.
-            ItemNotFoundError: There is no such item.
-            RequestError: The search was made with another model.
-        """
-        return explain_wrong(self.matcher, search_id, item_id)
 
     def take_back(self, number: int, *, by: str | None) -> str:
         """Take an answer back, of a person or, None, of anybody; tell what is known then."""
@@ -423,7 +378,7 @@ class SearchReview:
     def _scores_of(self, searches: Sequence[KeptSearch]) -> Floats:
         """(n,) best score of each under the pipeline in force, as calibrations know it."""
         manifest = self.matcher.snapshot.manifest
-        state = str(self.store.path), manifest.bundle, manifest.version, self.pipeline
+        state = str(self.store.gallery), manifest.bundle, manifest.version, self.pipeline
         with _scores_lock:
             known = _scores.setdefault(state, {})
         lacking = [one for one in searches if one.id not in known]
@@ -466,13 +421,11 @@ class SearchReview:
         return KeptSearchBody.model_validate({**own, "answers": answers, "note": self._note(search)})
 
     def _counted(self) -> KnownAnswersBody:
-        answers = self.store.answers(replaced=True)
         said = standing(self.store.answers())
         drawn = self.store.searches(most=0)
         counting = [one for one in drawn if self._is_comparable(one) and one.id in said]
         settled = [settle(said[one.id]) for one in counting]
         n_by = {kind: sum(one is not None and one.kind == kind for one in settled) for kind in _KINDS}
-        pairs = said_twice(said, answers, self.store.asked())
         labels = {one.label for one in settled if one is not None and one.label is not None}
         everyone = self.store.answers(hints=True)
         n_all = Counter(one.by for one in everyone)
@@ -489,8 +442,6 @@ class SearchReview:
             n_labels=len(labels),
             n_wrong=sum(one.kind == "wrong" for one in self.store.answers()),
             by=[AnswererBody(by=by, n=n - n_hints[by], n_hints=n_hints[by]) for by, n in n_all.most_common()],
-            n_twice=len(pairs),
-            n_otherwise=sum(differ(*pair) for pair in pairs),
             disagreements=[
                 DisagreementBody(
                     search_id=one, answers=[SearchAnswerBody.model_validate(each) for each in own]
@@ -513,7 +464,7 @@ class SearchReview:
         if threshold is None or not numbers:
             return {}
         version = manifest.bundle, manifest.version
-        state = str(self.store.path), *version, self.pipeline, threshold, numbers, *drawn
+        state = str(self.store.gallery), *version, self.pipeline, threshold, numbers, *drawn
         with _scores_lock:
             known = _rates.get(state)
         if known is not None:
@@ -528,7 +479,7 @@ class SearchReview:
             for rate in SEARCH_RATES:
                 one = None if searches is None else searches.interval(rate, threshold)
                 if one is not None:
-                    found[rate] = StatedRate(rate=one.rate, low=one.low, high=one.high)
+                    found[rate] = StatedRate.of(one)
         with _scores_lock:
             _rates[state] = found
         return found
@@ -601,16 +552,12 @@ def _kinds(search: KeptSearch, answers: Sequence[SearchAnswer]) -> tuple[str | N
     return (search.verdict, "wrong") if is_wrong else (search.verdict,)
 
 
-def _one_a_label(answer: Answer) -> list[KeptCandidateBody]:
+def _one_a_label(answer: Answer) -> list[KeptCandidate]:
     """The best candidates, one of each label; a group is shown by its best item, and scored as a whole."""
-    groups = [*(answer.groups or ()), *(answer.candidate_groups or ())]
-    scored = [(one.items[0], one.score) for one in groups] or [
-        (one, one.score) for one in (*answer.matches, *answer.candidates)
-    ]
-    found: dict[tuple[bool, str], KeptCandidateBody] = {}
-    for item, score in scored:
+    found: dict[tuple[bool, str], KeptCandidate] = {}
+    for _, item, score in answer.entries:
         key = (True, item.id) if item.label is None else (False, item.label)
-        found.setdefault(key, KeptCandidateBody(id=item.id, label=item.label, score=score))
+        found.setdefault(key, KeptCandidate(item.id, item.label, score))
     return [*found.values()][:N_SHOWN]
 
 

@@ -6,27 +6,19 @@ refinement, re-ranking and groups do without it too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from pydantic import Field
 
 from vicinal.indexer.errors import ItemNotFoundError
-from vicinal.service.answering.store import KeptSearch, SearchStore
+from vicinal.service.answering.kept import KeptCandidate, KeptSearch
+from vicinal.service.answering.store import SearchStore
 from vicinal.service.errors import RequestError
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.request_fields import Body
 from vicinal.service.search.answers import Answer, Verdict
 from vicinal.service.search.scorer import N_DECIDED_CANDIDATES
-
-
-class FoundItemBody(Body):
-    """Best item of a label or group, with the score that decides."""
-
-    id: str
-    label: str | None
-    score: float
 
 
 class WrongMatchBody(Body):
@@ -38,14 +30,14 @@ class WrongMatchBody(Body):
         description="Best score of its label, or of its group, today; null where it is no candidate."
     )
     threshold: float | None
-    carrier: FoundItemBody | None = Field(
+    carrier: KeptCandidate | None = Field(
         description="The item without which this would be no match of that label; null where there is none."
     )
     score_without: float | None = Field(
         description="Best score of the label, or of its group, without the item; null where none is left."
     )
     verdict_without: Verdict | None = Field(description="What would be answered without the item.")
-    best_without: FoundItemBody | None = Field(description="The best item then, whatever its label.")
+    best_without: KeptCandidate | None = Field(description="The best item then, whatever its label.")
     sentence: str = Field(description="All of it in a sentence or two.")
 
 
@@ -54,13 +46,13 @@ class _Found:
     """Findings of a search, as it decides: an item of each label or group, best first."""
 
     answer: Answer
-    entries: list[tuple[str, FoundItemBody]]
+    entries: list[tuple[str, KeptCandidate]]
 
     @property
-    def best(self) -> FoundItemBody | None:
+    def best(self) -> KeptCandidate | None:
         return self.entries[0][1] if self.entries else None
 
-    def of_name(self, name: str) -> FoundItemBody | None:
+    def of_name(self, name: str) -> KeptCandidate | None:
         return next((one for own, one in self.entries if own == name), None)
 
 
@@ -105,16 +97,8 @@ def _search(matcher: Matcher, search: KeptSearch, gone: list[str]) -> _Found:
     (answer,) = matcher.search(
         embeddings=search.embedding, without=gone, limit=N_DECIDED_CANDIDATES, include_candidates=True
     )
-    return _Found(answer, list(_entries(answer)))
-
-
-def _entries(answer: Answer) -> Iterator[tuple[str, FoundItemBody]]:
-    groups = [*(answer.groups or ()), *(answer.candidate_groups or ())]
-    scored = [(one.group, one.items[0], one.score) for one in groups if one.items] or [
-        (one.label, one, one.score) for one in (*answer.matches, *answer.candidates)
-    ]
-    for name, item, score in scored:
-        yield _key(name, item.id), FoundItemBody(id=item.id, label=item.label, score=score)
+    found = [(name, KeptCandidate(one.id, one.label, score)) for name, one, score in answer.entries]
+    return _Found(answer, [(_key(name, one.id), one) for name, one in found])
 
 
 def _name_of(matcher: Matcher, position: int, item_id: str, label: str | None) -> str:
@@ -129,7 +113,7 @@ def _key(name: str | None, item_id: str) -> str:
     return f"alone {item_id}" if name is None else f"named {name}"
 
 
-def _sentence(body: WrongMatchBody, is_match: bool, left: FoundItemBody | None) -> str:
+def _sentence(body: WrongMatchBody, is_match: bool, left: KeptCandidate | None) -> str:
     name = f"'{body.label}'" if body.label is not None else "it"
     if not is_match:
         return f"Item '{body.item_id}' makes no match of this picture today."

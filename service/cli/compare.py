@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, get_args
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
@@ -50,10 +50,8 @@ def compare(
     from vicinal.service.comparing.store import put_in_force
     from vicinal.service.operations import compare as operation
 
-    grid = {"group_by": group_by} if group_by is not None else {} if pipelines else None
-    asked = operation.CompareRequest.model_validate(
-        {**dict(request), "versions": versions or (), "pipelines": grid}
-    )
+    tried = {"versions": versions or (), "pipelines": pipelines, "group_by": group_by}
+    asked = operation.CompareRequest.model_validate({**dict(request), **tried})
     place = home.place(gallery)
     with progress_bar() as update:
         made = operation.run(place, asked, Progress(update))
@@ -83,10 +81,10 @@ def use(
         raise RequestError("name a comparison or --reset, not both")
     opened, bundles = home.gallery(gallery), home.bundles()
     if comparison is not None:
-        put_in_force(opened, bundles, ComparisonStore(opened).find(comparison), variant)
+        put_in_force(opened, bundles, ComparisonStore(opened.path).find(comparison), variant)
     matcher = bundles.matcher(opened)
     if reset:
-        matcher.pipeline_file.clear()
+        matcher.pipeline_store.clear()
     active, version = matcher.active_pipeline, matcher.snapshot.manifest.version
     threshold = matcher.threshold(active.pipeline)
     if json_output:
@@ -111,10 +109,8 @@ def use(
 
 
 def _print(made: Comparison, use_it: str) -> None:
-    from vicinal.service.comparing.record import Sample
-
     names = [name for name in _COLUMNS if any(name in one.figures for one in made.variants)]
-    samples = [sample for sample in get_args(Sample) if any(sample in one.flips for one in made.variants)]
+    samples = sorted({sample for one in made.variants for sample in one.flips}, reverse=True)
     asked = rate_name(made.asked)
     titles = [_COLUMNS[name].format(asked=asked) for name in names]
     flipped = [f"{sample} flipped" for sample in samples]

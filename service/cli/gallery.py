@@ -93,7 +93,7 @@ def versions(name: NameArgument, home: DataHome, json_output: JsonOption = False
 
     gallery = home.gallery(name)
     described = describe_versions(gallery)
-    summaries = ComparisonStore(gallery).summaries()
+    summaries = ComparisonStore(gallery.path).summaries()
     if json_output:
         print_json([{**asdict(one), "comparison": summaries.get(one.version)} for one in described])
         return
@@ -196,7 +196,7 @@ def show(name: NameArgument, home: Home, json_output: JsonOption = False) -> Non
     if not json_output:
         say(*gallery_lines(gallery, bundles))
         return
-    summary, searches = _summary(gallery), SearchStore(gallery.path)
+    summary, (n_kept, n_bytes) = _summary(gallery), SearchStore(gallery.path).readable
     report, view = gallery.reports.of(summary["version"]), GalleryReader(gallery).view()
     print_json(
         {
@@ -204,9 +204,9 @@ def show(name: NameArgument, home: Home, json_output: JsonOption = False) -> Non
             **_searches(bundles, gallery),
             "versions": gallery.versions(),
             "report": {**report, "hygiene": asdict(hygiene_now(gallery, view, report))},
-            "calibrations": CalibrationStore(gallery.calibrations_path).history(),
-            "kept_searches": searches.n_readable,
-            "kept_searches_bytes": searches.n_bytes,
+            "calibrations": CalibrationStore(gallery.path).history(),
+            "kept_searches": n_kept,
+            "kept_searches_bytes": n_bytes,
         }
     )
 

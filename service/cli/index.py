@@ -112,11 +112,11 @@ def _told_what_to_do(gallery: str) -> Iterator[None]:
 
 
 def _print_searches(place: Place) -> None:
-    from vicinal.service.search.pipeline import ActivePipelineFile
+    from vicinal.service.search.pipeline import PipelineStore
 
     gallery = place.gallery
     served = place.bundles.resolve(gallery, gallery.snapshot().manifest)
-    active = ActivePipelineFile(gallery.calibrations_path).resolve(served.pipeline, served.bundle)
+    active = PipelineStore(gallery.path).resolve(served.pipeline, served.bundle)
     say(f"Searches: {search_words(active.pipeline, served.bundle)}")
 
 

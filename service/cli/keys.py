@@ -98,7 +98,7 @@ def off(home: DataHome) -> None:
 def _store(home: DataHome) -> KeyStore:
     from vicinal.service.keys import KeyStore
 
-    return KeyStore(home.settings().keys_path)
+    return KeyStore(home.settings().data_dir)
 
 
 def _end(text: str) -> datetime:

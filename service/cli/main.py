@@ -22,6 +22,7 @@ from vicinal.service.cli import (
     review,
     search,
     server,
+    transfer,
 )
 from vicinal.service.cli.bundles import at_hand, evaluate, making, train, train_refiner
 from vicinal.service.cli.console import errors, say
@@ -91,6 +92,9 @@ app.command("use")(compare.use)
 app.command("evaluate")(evaluate.evaluate)
 app.command("serve")(server.serve)
 app.command("doctor")(server.doctor)
+app.command("backup")(transfer.backup)
+app.command("restore")(transfer.restore)
+app.command("upgrade")(transfer.upgrade)
 app.command("worker")(server.worker)
 app.command("train")(train.train)
 app.command("train-refiner")(train_refiner.train_refiner)

@@ -103,6 +103,10 @@ def load_settings(**given: Any) -> Settings:
     bundle = given.pop("bundle", None)
     try:
         settings = Settings(**given)
+        if settings.database is not None:
+            from vicinal.service.database import open_database
+
+            open_database(settings)
         if bundle is None:
             return settings
         named = [folder / bundle for folder in settings.bundle_folders]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -65,6 +66,7 @@ def review(
     this gallery is searched. Without a browser: --answer or --json.
     """
     from vicinal.service.answering.review import SearchReview
+    from vicinal.service.answering.why import explain_wrong
 
     by = operation.user_name()
     if add or add_search or remove_added is not None:
@@ -86,7 +88,12 @@ def review(
     place = home.place(gallery)
     reviewed = SearchReview(place.matcher)
     if answer is not None:
-        _print_given(operation.run(place, _request(*answer), by=by), as_json=json_output)
+        said = _request(*answer)
+        _print_given(operation.run(place, said, by=by), as_json=json_output)
+        if said.wrong is not None and not json_output:
+            # It is kept, whether or not it can be searched for again.
+            with suppress(RequestError):
+                say(f"note: {explain_wrong(place.matcher, said.search_id, said.wrong).sentence}")
         _try_promise(place)
     elif takes_back:
         sentence = "" if take_back is None else reviewed.take_back(take_back, by=None)
@@ -160,6 +167,6 @@ def _print_given(given: GivenAnswerBody, *, as_json: bool) -> None:
         print_json(given)
         return
     say(f"Answer {given.number} is kept. {given.sentence}")
-    for told in (given.why and given.why.sentence, given.disagrees, given.note):
+    for told in (given.disagrees, given.note):
         if told:
             say(f"note: {told}")

@@ -1,4 +1,4 @@
-"""`vicinal gallery export`, `import`, `copy`, `rename` and `alias`: galleries elsewhere, by other names."""
+"""`vicinal gallery export`, `import`, `copy`, `rename`, `alias`; `vicinal backup`, `restore`, `upgrade`."""
 
 from __future__ import annotations
 
@@ -22,13 +22,7 @@ _PIPE = Path("-")
 
 def export(
     name: NameArgument,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="File to write, or - for a pipe; a folder with --parquet.")
-    ],
-    parquet: Annotated[
-        bool,
-        typer.Option("--parquet", help="Tables and pictures for other programs, in place of one file."),
-    ] = False,
+    output: Annotated[Path, typer.Option("--output", "-o", help="File to write, or - for a pipe.")],
     searches: Annotated[
         bool,
         typer.Option("--searches", help="With the searches that were kept, and what persons said of them."),
@@ -38,23 +32,14 @@ def export(
 ) -> None:
     """Write a gallery with its versions and calibrations into one file; it is searched meanwhile."""
     from vicinal.indexer.transfer.archive import export_gallery
-    from vicinal.indexer.transfer.tables import export_parquet
     from vicinal.service.answering.store import SearchStore
     from vicinal.service.words import number_of
 
     gallery = home.gallery(name)
     to = errors if output == _PIPE else console
-    if parquet and searches:
-        raise RequestError("kept searches are for an archive alone: leave out --parquet or --searches")
-    if not searches and (n_kept := SearchStore(gallery.path).n_readable):
+    if not searches and (n_kept := SearchStore(gallery.path).readable[0]):
         kept = number_of(n_kept, "kept search", "kept searches")
         say(f"Without {kept} and what persons said of them: --searches takes them along", to=to)
-    if parquet:
-        done = export_parquet(gallery, output)
-        say(f"Exported gallery {gallery.name}: {done.n_items:,} items into {output}")
-        if done.n_thumbnails:
-            say(f"{done.n_thumbnails:,} pictures are thumbnails: their files are gone, changed, or not local")
-        return
     with _written(output) as stream:
         head = export_gallery(gallery, stream, with_searches=searches)
     say(f"Exported gallery {gallery.name}: {head.n_items:,} items, version {head.version}", to=to)
@@ -116,6 +101,44 @@ def alias(
     else:
         set_alias(root, name, stands_for)
         say(f"{name} stands for gallery {stands_for}")
+
+
+def backup(
+    folder: Annotated[Path, typer.Argument(help="New folder; it appears when it is whole.")], home: DataHome
+) -> None:
+    """Save all galleries, keys and aliases while a server runs and changes them."""
+    from vicinal.service.galleries.backup import save
+
+    save(home.settings(), folder, on_gallery=lambda one: say(f"Gallery {one.name}"))
+    say(f"Saved in {folder}")
+
+
+def restore(
+    folder: Annotated[Path, typer.Argument(help="What `vicinal backup` saved.")], home: DataHome
+) -> None:
+    """Bring back what was saved, into a data folder without galleries and keys."""
+    from vicinal.service.galleries.backup import restore as bring_back
+
+    settings = home.settings()
+    bring_back(settings, folder, on_gallery=lambda one: say(f"Gallery {one.name}"))
+    say(f"Restored into {settings.data_dir}")
+
+
+def upgrade(
+    remove_old_files: Annotated[
+        bool,
+        typer.Option("--remove-old-files", help="Remove the older files whose content is kept as rows."),
+    ] = False,
+    *,
+    home: DataHome,
+) -> None:
+    """Bring what is remembered of galleries and of the server to the form of this release."""
+    from vicinal.service.galleries.backup import upgrade as bring_up
+
+    for state, old in bring_up(home.settings(), remove_old_files=remove_old_files):
+        done = "removed" if remove_old_files else "brought in, and left beside"
+        files = f": {', '.join(one.name for one in old)} {done}" if old else ""
+        say(f"{state.folder.name} is up to date{files}")
 
 
 def _show(gallery: Gallery, home: DataHome) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,7 +27,6 @@ from vicinal.service.comparing.record import (
     ComparisonRequest,
     FigureName,
     PairedFigure,
-    Sample,
     Variant,
     asked_error,
     recommend,
@@ -47,15 +45,13 @@ from vicinal.service.measuring.calibrator import Calibration, Calibrator, pass_o
 from vicinal.service.measuring.evidence import measure_opis
 from vicinal.service.measuring.measurement import Measurement
 from vicinal.service.measuring.queries import LabelledQueries
-from vicinal.service.measuring.records.curves import CalibrationCurves
-from vicinal.service.measuring.records.points import CalibrationPoints
-from vicinal.service.measuring.records.record import CalibrationRecord, StoredScores
-from vicinal.service.measuring.records.store import CalibrationStore
+from vicinal.service.measuring.records.record import CalibrationRecord
+from vicinal.service.measuring.records.store import Attached, CalibrationStore
 from vicinal.service.measuring.twins import GalleryPictures, searched_apart
 from vicinal.service.measuring.visits import Visits, find_visits, visit_column
 from vicinal.service.search.item_spaces import SearchSpace
 from vicinal.service.search.pipeline import starting_threshold
-from vicinal.service.words import number_of, percent
+from vicinal.service.words import number_of
 
 # Below this many labels a percentile interval is too short.
 _FEW_LABELS = 30
@@ -76,12 +72,12 @@ class ComparisonPlan:
 
 def compare(plan: ComparisonPlan, name: str) -> Comparison:
     """Try the variants, keep the comparison, and make the calibrations of other versions ready."""
-    store = ComparisonStore(plan.gallery)
+    store = ComparisonStore(plan.gallery.path)
     try:
         return store.find(name)
     except ComparisonNotFoundError:
         made = _Trial(plan, name).make()
-    store.keep(made, indent=1)
+    store.keep(made)
     return made
 
 
@@ -91,10 +87,10 @@ class _Tried:
 
     opened: OpenedVariant
     record: CalibrationRecord | None
-    made: tuple[StoredScores, CalibrationCurves, CalibrationPoints] | None = None
+    made: Attached | None = None
     outcomes: Outcomes | None = None
     figures: dict[FigureName, PairedFigure] = field(default_factory=dict)
-    flips: dict[Sample, ComparedFlips] = field(default_factory=dict)
+    flips: dict[str, ComparedFlips] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     error: CalibrationError | None = None
 
@@ -135,8 +131,6 @@ class _Trial:
             self.tried.append(_Tried(one, record if is_own or one is opened[0] else None))
         self.visits: dict[int, Visits | None] = {}
         self.queries: dict[int, LabelledQueries] = {}
-        # What a calibration of the present variant would choose now.
-        self.threshold_now: float | None = None
         self.labels: Objects = np.empty(0, dtype=object)
         self.spaces: dict[tuple[int, str], SearchSpace] = {}
         # Scores of the items; those of pipelines that differ in the form of the group score alone are one.
@@ -151,7 +145,7 @@ class _Trial:
             raise failed
         compared = self._compare()
         recommended, reason = recommend([one.described() for one in self.tried], asked_error(self.target))
-        reason = "; ".join([reason, *self._calibrate_again(recommended, compared)])
+        reason = "; ".join([reason, *self._flattered(recommended)])
         # An attempt that was overtaken, or cancelled, is told so here and keeps nothing.
         self.plan.on_stage("keep", 0, 1)
         self._keep(recommended)
@@ -249,10 +243,6 @@ class _Trial:
         found = None
         if one.record is None:
             found = self._calibrated(one, lambda target: calibrator.calibration(queries, measured, target))
-        elif one is self.tried[0] and self.target is not None and self.target == one.record.target:
-            with suppress(CalibrationError):
-                now = calibrator.calibration(queries, measured, self.target)
-                self.threshold_now = now.record.threshold
         if found is not None:
             changes = {"id": f"{self.name}-{number}", "gallery": opened.gallery.name}
             one.record = found.record.model_copy(update=changes)
@@ -322,34 +312,27 @@ class _Trial:
 
     def _keep(self, recommended: int) -> None:
         """Keep the calibrations of the recommended variant, and of other versions, which get them ready."""
-        store = CalibrationStore(self.plan.gallery.calibrations_path)
+        store = CalibrationStore(self.plan.gallery.path)
         for number, one in enumerate(self.tried):
             opened = one.opened
             is_own = opened.version in self.request.versions and opened is self.versions[opened.version]
             if one.made is None or one.record is None or not (is_own or number == recommended):
                 continue
-            one.record = keep_calibration(store, one.record, *one.made)
+            one.record = keep_calibration(store, one.record, one.made)
             if opened.version in self.request.versions:
                 store.activate(one.record, opened.version)
 
-    def _calibrate_again(self, recommended: int, compared: ComparedSearches | None) -> Iterator[str]:
-        """Sentences on what a new calibration would gain, where that is sure."""
-        if self.plan.queries is None and self.in_force is not None and self.in_force.source == "queries":
-            return
-        again = None
-        if compared is not None and self.threshold_now is not None:
-            again = compared.present_at(self.threshold_now)
-        if recommended == 0 and again is not None and (again.high or 0.0) < 0.0:
-            gain = percent(-(again.difference or 0.0))
-            yield f"calibrate again: its {asked_error(self.target).upper()} at the target is {gain} lower now"
+    def _flattered(self, recommended: int) -> list[str]:
+        """Sentence on re-ranking that is recommended by items that were left out."""
+        if self.plan.queries is not None or (self.in_force and self.in_force.source == "queries"):
+            return []
         chosen, present = self.tried[recommended].opened, self.tried[0].opened
         visits = self.visits.get(chosen.version)
-        is_untold = self.plan.queries is None and visits is not None and not visits.are_told
+        is_untold = visits is not None and not visits.are_told
         if is_untold and chosen.pipeline.rerank.method != "off" and present.pipeline.rerank.method == "off":
-            yield (
-                "leaving items out flatters re-ranking where nothing tells visits: compare with photos of "
-                "another day"
-            )
+            said = "leaving items out flatters re-ranking where nothing tells visits"
+            return [f"{said}: compare with photos of another day"]
+        return []
 
     def _of_items(self) -> Iterator[str]:
         present, *others = self.versions.values()

@@ -130,20 +130,6 @@ class ComparedSearches:
             found.append({name: self._paired(name, one, present.get(name)) for name, one in known.items()})
         return found
 
-    def present_at(self, threshold: float) -> PairedFigure | None:
-        """The error of the present variant that is asked for, at another threshold beside its own."""
-        present = self._outcomes[0]
-        is_fpir = asked_error(self.target) == "fpir"
-        if present.threshold is None or not self.mates.any() or (is_fpir and not self._others.any()):
-            return None
-        searches = self._searches(present)
-        figures = [
-            searches.fpir(one) if is_fpir else searches.fnir(one) for one in (present.threshold, threshold)
-        ]
-        (before, now), drawn = self._draws.measured(figures), self._draws.drawn(figures)
-        low, high = paired_interval(*drawn)
-        return PairedFigure(value=float(now), difference=float(now - before), low=low, high=high)
-
     def _paired(
         self, name: FigureName, one: tuple[float, Floats], present: tuple[float, Floats] | None
     ) -> PairedFigure:

@@ -5,63 +5,21 @@ pipeline that `auto` stands for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from itertools import product
-from typing import Annotated, Any, Literal, get_args
+from typing import Any, Literal
 
-from pydantic import Field, StrictFloat, StrictInt, field_validator, model_validator
+from pydantic import Field, StrictBool, StrictInt, field_validator
 
 from vicinal.calibration import Target
 from vicinal.calibration.frozen import Frozen, Recorded
-from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS
-from vicinal.models.refiner_manifest import Sides
 from vicinal.service.measuring.evidence import RateEvidence
 from vicinal.service.measuring.records.record import CalibrationRecord
 from vicinal.service.request_fields import ComparisonOptions
-from vicinal.service.search.pipeline import Pipeline, Rerank, RerankMethod
+from vicinal.service.search.pipeline import Pipeline
 from vicinal.service.words import percent
 
-_MOST_VARIANTS = 64
-Neighbors = Annotated[StrictInt, Field(ge=2, le=N_NEIGHBORS)]
-Share = Annotated[StrictFloat, Field(ge=0.0, le=1.0)]
-Sample = Literal["queries", "pictures"]
 FigureName = Literal["error", "fnir", "fpir", "hit_rate", "map_at_r", "auroc", "opis"]
-
-
-class PipelineGrid(Frozen):
-    """Pipelines that are tried besides a version's own: every combination."""
-
-    refine: tuple[Sides, ...] | None = Field(
-        None, description="What is refined; all that bundle and version can when null."
-    )
-    rerank: tuple[RerankMethod, ...] = Field(
-        ("off", "contextual"), min_length=1, description="How variants re-rank."
-    )
-    k: tuple[Neighbors, ...] = Field((4, 8), description="Contextual: neighborhoods.")
-    beta: tuple[Share, ...] = Field((0.1, 0.3), description="Contextual: weights.")
-    group_by: str | None = Field(
-        None,
-        min_length=1,
-        max_length=256,
-        description="What is decided as one by every pipeline that is tried, `label` or a metadata key; "
-        "what the version's own decides when null.",
-    )
-
-    @model_validator(mode="after")
-    def _not_too_many(self) -> PipelineGrid:
-        n = len(self.refine or get_args(Sides)) * sum(1 for _ in self.reranks(Rerank()))
-        if not 1 <= n <= _MOST_VARIANTS:
-            raise ValueError(f"these are {n} pipelines, expected 1 to {_MOST_VARIANTS}")
-        return self
-
-    def reranks(self, own: Rerank) -> Iterator[Rerank]:
-        """Every way to re-rank; what is not varied is that of a version's own pipeline."""
-        if "off" in self.rerank:
-            yield own.model_copy(update={"method": "off"})
-        if "contextual" in self.rerank:
-            for k, beta in product(self.k, self.beta):
-                yield own.model_copy(update={"method": "contextual", "k": k, "beta": beta})
 
 
 class ComparisonRequest(ComparisonOptions):
@@ -70,9 +28,14 @@ class ComparisonRequest(ComparisonOptions):
     versions: tuple[StrictInt, ...] = Field(
         (), max_length=8, description="Other versions of the gallery, each with its own bundle and pipeline."
     )
-    pipelines: PipelineGrid | None = Field(
+    pipelines: StrictBool = Field(
+        False, description="Try the usual pipelines on each version, as is done where no version is named."
+    )
+    group_by: str | None = Field(
         None,
-        description="Pipelines to try on each version; the usual ones when null and no version is named.",
+        min_length=1,
+        max_length=256,
+        description="Try them, deciding by `label` or a metadata key and not as the version's own.",
     )
 
 
@@ -130,7 +93,7 @@ class Variant(Frozen):
     calibration: CalibrationRecord | None
     figures: dict[FigureName, PairedFigure]
     opis_floor: float | None
-    flips: dict[Sample, ComparedFlips]
+    flips: dict[str, ComparedFlips]
     left_out: dict[str, str]
     problem: str | None
 
@@ -145,8 +108,6 @@ class Comparison(Recorded):
         variants: The present one first.
         recommended: Number of the variant to use.
     """
-
-    former_keys = ("optimism", "conditions", "decision", "items")
 
     format_version: Literal[1] = 1
     id: str
@@ -164,8 +125,13 @@ class Comparison(Recorded):
 
     @field_validator("request", mode="before")
     @classmethod
-    def _without_pictures(cls, given: Any) -> Any:
-        return {**given, "pictures": None} if isinstance(given, Mapping) else given
+    def _of_today(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping) or isinstance(given.get("pipelines"), bool):
+            return given
+        # Of a former release, which named pictures and varied pipelines.
+        grid = given.get("pipelines")
+        tried = {"pipelines": grid is not None, "group_by": grid and grid.get("group_by")}
+        return {**given, "pictures": None, **tried}
 
     @property
     def asked(self) -> Literal["fnir", "fpir"]:

@@ -1,4 +1,4 @@
-"""Comparisons of a gallery: immutable `<gallery>/comparisons/<id>.json`, and putting a variant in force."""
+"""Comparisons of a gallery, and putting a variant in force."""
 
 from __future__ import annotations
 
@@ -14,22 +14,17 @@ from vicinal.service.errors import (
 )
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.galleries.versions import activate_version
-from vicinal.service.measuring.records.curves import CalibrationCurves
-from vicinal.service.measuring.records.points import CalibrationPoints
-from vicinal.service.measuring.records.record import CalibrationRecord, StoredScores
-from vicinal.service.measuring.records.store import CalibrationStore
-from vicinal.service.records import RecordFolder
+from vicinal.service.measuring.records.record import CalibrationRecord
+from vicinal.service.measuring.records.store import Attached, CalibrationStore
+from vicinal.service.records import Records
 from vicinal.service.search.pipeline import ChosenPipeline
 
 
-class ComparisonStore(RecordFolder[Comparison]):
-    """Comparisons of one gallery."""
+class ComparisonStore(Records[Comparison]):
+    """Comparisons of the gallery in a folder."""
 
     model, kind = Comparison, "comparison"
     not_found, error = ComparisonNotFoundError, ComparisonRecordError
-
-    def __init__(self, gallery: Gallery) -> None:
-        super().__init__(gallery.path / "comparisons")
 
     def summaries(self) -> dict[int, str]:
         """The newest comparison of each version with another, in one line."""
@@ -40,17 +35,13 @@ class ComparisonStore(RecordFolder[Comparison]):
 
 
 def keep_calibration(
-    store: CalibrationStore,
-    record: CalibrationRecord,
-    scores: StoredScores | None = None,
-    curves: CalibrationCurves | None = None,
-    points: CalibrationPoints | None = None,
+    store: CalibrationStore, record: CalibrationRecord, made: Attached | None = None
 ) -> CalibrationRecord:
     """Keep a calibration of a comparison, which decides nothing yet; what is kept already is given back."""
     try:
         return store.find(record.id)
     except CalibrationNotFoundError:
-        return store.add(record, scores, curves, points, activate=False)
+        return store.add(record, *(made or ()), activate=False)
 
 
 def put_in_force(
@@ -67,7 +58,7 @@ def put_in_force(
             f"variant {number} cannot be used: {problem or variant.left_out.get('calibration')}"
         )
     if variant.version != comparison.variants[0].version:
-        store = CalibrationStore(gallery.calibrations_path)
+        store = CalibrationStore(gallery.path)
         store.activate(keep_calibration(store, record), variant.version)
         activate_version(gallery, variant.version, bundles=bundles)
     matcher = bundles.matcher(gallery)
@@ -76,7 +67,7 @@ def put_in_force(
     # In this order: the threshold of a pipeline that no search uses yet decides nothing.
     matcher.calibrations.activate(keep_calibration(matcher.calibrations, record))
     if matcher.pipeline.key != variant.pipeline.key:
-        matcher.pipeline_file.put_in_force(
+        matcher.pipeline_store.put_in_force(
             ChosenPipeline(
                 pipeline=variant.pipeline,
                 bundle=variant.bundle,

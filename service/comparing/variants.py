@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +20,7 @@ from vicinal.indexer.sources import Refuse, SourceOptions, holds_embeddings
 from vicinal.indexer.views.snapshot import Snapshot
 from vicinal.models.progress import OnProgress
 from vicinal.models.refiner_manifest import Sides
-from vicinal.service.comparing.record import ComparisonRequest, PipelineGrid
+from vicinal.service.comparing.record import ComparisonRequest
 from vicinal.service.errors import CalibrationRecordError, RequestError
 from vicinal.service.galleries.bundles import ServedBundle, ServedBundles
 from vicinal.service.measuring.queries import LabelledQueries, QueryReading, read_queries
@@ -28,8 +28,14 @@ from vicinal.service.measuring.records.record import CalibrationRecord
 from vicinal.service.measuring.records.store import CalibrationStore
 from vicinal.service.measuring.visits import Visits
 from vicinal.service.search.item_spaces import OpenedRefiner, open_refiner
-from vicinal.service.search.pipeline import ActivePipelineFile, Group, Pipeline, choose_pipeline
+from vicinal.service.search.pipeline import Group, Pipeline, PipelineStore, choose_pipeline
 
+# Ways to re-rank that are tried: contextual ones by neighborhood and weight.
+_CONTEXTUAL = ((4, 0.1), (4, 0.3), (8, 0.1), (8, 0.3))
+_RERANKS: tuple[dict[str, Any], ...] = (
+    {"method": "off"},
+    *({"method": "contextual", "k": k, "beta": beta} for k, beta in _CONTEXTUAL),
+)
 _SCHEMA = pa.schema([("id", pa.string()), ("content_sha256", pa.binary()), ("label", pa.string())])
 
 
@@ -53,7 +59,7 @@ class OpenedVariant:
     def record_in_force(self, *, is_own_form: bool = False) -> CalibrationRecord | None:
         """The calibration that decides when it is searched; never one of another bundle."""
         activation = self.gallery.activation
-        store = CalibrationStore(self.gallery.calibrations_path)
+        store = CalibrationStore(self.gallery.path)
         if store.has_own(self.version):
             store.calibrated_as = self.version
         elif activation is not None and self.version in {activation.version, *activation.calibrated}:
@@ -78,14 +84,14 @@ def open_variants(
     active = gallery.active_version
     if active is None or active in request.versions:
         raise RequestError(f"version {active} of gallery '{gallery.name}' is the active one: name another")
-    grid = request.pipelines or (None if request.versions else PipelineGrid())
+    tries_pipelines = request.pipelines or request.group_by is not None or not request.versions
     found: list[OpenedVariant] = []
     warnings: list[str] = []
     for version in dict.fromkeys((active, *request.versions)):
         own = _open_version(gallery, version, bundles)
         found.append(own)
-        if grid is not None and own.served is not None:
-            others, left_out = _with_pipelines(own, own.served, grid)
+        if tries_pipelines and own.served is not None:
+            others, left_out = _with_pipelines(own, own.served, request.group_by)
             found += others
             warnings += left_out
     if len(found) < 2:
@@ -104,7 +110,7 @@ def _open_version(gallery: Gallery, version: int, bundles: ServedBundles) -> Ope
         bare = Pipeline(rerank=bundles.settings.pipeline.rerank)
         problem = f"the bundle of version {version} is not here: {error}"
         return OpenedVariant(gallery, snapshot, None, bare, problem=problem)
-    chosen = ActivePipelineFile(gallery.calibrations_path).resolve(served.pipeline, served.bundle)
+    chosen = PipelineStore(gallery.path).resolve(served.pipeline, served.bundle)
     own = OpenedVariant(gallery, snapshot, served, chosen.pipeline)
     record = own.record_in_force(is_own_form=True)
     if record is not None:
@@ -116,23 +122,22 @@ def _open_version(gallery: Gallery, version: int, bundles: ServedBundles) -> Ope
 
 
 def _with_pipelines(
-    own: OpenedVariant, served: ServedBundle, grid: PipelineGrid
+    own: OpenedVariant, served: ServedBundle, group_by: str | None
 ) -> tuple[list[OpenedVariant], list[str]]:
     """The other pipelines on a version, and sides that are left out, each with its reason."""
     found: dict[str, OpenedVariant] = {own.pipeline.key: own}
     left_out = []
-    group = own.pipeline.group if grid.group_by is None else Group(by=grid.group_by)
+    group = own.pipeline.group if group_by is None else Group(by=group_by)
     possible: tuple[Sides, ...] = get_args(Sides) if served.refiner is not None else ("off",)
-    for sides in grid.refine or possible:
+    for sides in possible:
         refined = choose_pipeline(own.pipeline, "auto", refine=sides, bundle=served.bundle)
         try:
             refinement = _refinement(own, refined)
         except GalleryNotRefinedError as error:
-            if grid.refine is not None:
-                raise
             left_out.append(f"refinement of {sides} was not tried: {error}")
             continue
-        for rerank in grid.reranks(own.pipeline.rerank):
+        for changes in _RERANKS:
+            rerank = own.pipeline.rerank.model_copy(update=changes)
             pipeline = Pipeline(refine=refined.refine, rerank=rerank, group=group)
             other = OpenedVariant(own.gallery, own.snapshot, served, pipeline, refinement)
             found.setdefault(pipeline.key, other)

@@ -20,7 +20,7 @@ from vicinal.indexer.errors import OriginalNotFoundError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.preparation import make_signature, make_thumbnail
 from vicinal.indexer.originals import read_original
-from vicinal.indexer.storage.files import remove_file
+from vicinal.indexer.state.schema import documents
 from vicinal.indexer.storage.item_table import as_matrix
 from vicinal.indexer.views.view import GalleryView
 from vicinal.models.decoding import DecodeLimits, decode_image
@@ -30,9 +30,9 @@ from vicinal.service.answering.different import CalledDifferent
 from vicinal.service.duplicates.groups import make_groups
 from vicinal.service.duplicates.record import CopyThreshold, DuplicateOptions, DuplicateRecord
 from vicinal.service.duplicates.threshold import choose_threshold, threshold_sentence
-from vicinal.service.duplicates.verdicts import VERDICTS, CopyVerdicts
+from vicinal.service.duplicates.verdicts import CopyVerdicts
 from vicinal.service.errors import DuplicatesNotFoundError
-from vicinal.service.records import RecordFolder
+from vicinal.service.records import Records
 from vicinal.service.words import number_of
 
 _COLUMNS = ["id", "uri", "label", "content_sha256", "taken_at", "added_at", "sequence"]
@@ -48,29 +48,24 @@ _ALIKE = 0.98
 _MOST_KEPT = 10
 
 
-class DuplicateStore(RecordFolder[DuplicateRecord]):
-    """Records of one gallery: immutable `<gallery>/duplicates/<id>.json`, of which the newest are kept."""
+class DuplicateStore(Records[DuplicateRecord]):
+    """Records of the gallery in a folder, of which the newest are kept."""
 
-    model, kind = DuplicateRecord, "record of duplicates"
+    model, kind = DuplicateRecord, "duplicates"
     not_found = error = DuplicatesNotFoundError
-    other_files = frozenset({VERDICTS})
-
-    def __init__(self, gallery: Gallery) -> None:
-        super().__init__(gallery.path / "duplicates")
 
     def keep_newest(self, record: DuplicateRecord) -> None:
         """Keep a record, and remove the oldest ones beyond the ten newest."""
-        # An attempt before this one may have kept it.
-        remove_file(self.file(record.id))
-        self.keep(record)
-        # Ids sort by time.
-        records = (one for one in self.path.glob("*.json") if one.name not in self.other_files)
-        for file in sorted(records)[:-_MOST_KEPT]:
-            remove_file(file)
+        with self.state.changing() as rows:
+            # An attempt before this one may have kept it.
+            rows.remove(documents, *self._is(record.id))
+            self.keep_in(rows, record)
+            # Ids sort by time.
+            for one in sorted(self.ids(rows))[:-_MOST_KEPT]:
+                rows.remove(documents, *self._is(one))
 
-    def damaged(self, record_id: str, **_: object) -> DuplicatesNotFoundError:
-        """The error of a record that cannot be read: it is no more."""
-        return DuplicatesNotFoundError(self.path.parent.name, record_id)
+    def _damaged(self, record_id: str, _state: str = "") -> DuplicatesNotFoundError:
+        return DuplicatesNotFoundError(self.gallery.name, record_id)
 
 
 def find_duplicates(

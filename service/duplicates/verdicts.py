@@ -6,23 +6,26 @@ Other than what is called different of a search, they hide no match.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+import logging
+from collections.abc import Sequence
 from datetime import UTC, datetime
+from itertools import groupby
+from typing import Any
 
 from pydantic import BaseModel, Field
 
 from vicinal.indexer.errors import ItemNotFoundError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.changes import digests_of
-from vicinal.indexer.storage.files import file_lock, make_folder, read_sealed, write_sealed
+from vicinal.indexer.state import DamagedRowError, state_of
+from vicinal.indexer.state.schema import verdicts
 from vicinal.indexer.views.view import GalleryView
-from vicinal.service.duplicates.record import DuplicateGroup, DuplicateItem
-from vicinal.service.errors import RequestError, VerdictNotFoundError, VerdictsDamagedError
-from vicinal.service.records import remedy_of
+from vicinal.service.duplicates.record import DuplicateGroup
+from vicinal.service.errors import RequestError, VerdictNotFoundError
 
-VERDICTS = "verdicts.json"
-_PATIENCE_SECONDS = 10.0
+logger = logging.getLogger(__name__)
+# Of verdicts that no session asked for.
+_COPIES = verdicts.c.session == ""
 
 
 class CopyVerdict(BaseModel, frozen=True, extra="forbid"):
@@ -43,21 +46,19 @@ class CopyVerdict(BaseModel, frozen=True, extra="forbid"):
     at: datetime = Field(default_factory=lambda: datetime.now(UTC))
 
 
-class _Kept(BaseModel, frozen=True, extra="forbid"):
-    next_number: int = 1
-    verdicts: tuple[CopyVerdict, ...] = ()
-
-
 class CopyVerdicts:
-    """Verdicts of one gallery: `<gallery>/duplicates/verdicts.json`, replaced in one step."""
+    """Verdicts of one gallery."""
 
     def __init__(self, gallery: Gallery) -> None:
         self._gallery = gallery
-        self._path = gallery.path / "duplicates" / VERDICTS
+        self._state = state_of(gallery.path)
 
     def all(self) -> tuple[CopyVerdict, ...]:
         """Every verdict, in the order in which they were given."""
-        return self._read().verdicts
+        with self._state.reading() as rows:
+            order = verdicts.c.number, verdicts.c.place
+            found = rows.all(verdicts, _COPIES, order_by=order, on_damage=_tell)
+        return tuple(_verdict([*pairs]) for _, pairs in groupby(found, key=lambda one: one.number))
 
     def contents(self) -> set[frozenset[str]]:
         """Pairs of files that are no copies of each other, each of two sums."""
@@ -78,20 +79,20 @@ class CopyVerdicts:
         for one in asked[1:]:
             if contents[one] == contents[first]:
                 raise RequestError(f"'{first}' and '{one}' have the same bytes: they are copies")
-        with self._changing() as kept:
-            given = CopyVerdict(
-                number=kept.next_number, first=first, others=asked[1:], contents=contents, by=by
-            )
-            self._write(_Kept(next_number=kept.next_number + 1, verdicts=(*kept.verdicts, given)))
+        with self._state.changing() as rows:
+            number = rows.next_number("verdict")
+            given = CopyVerdict(number=number, first=first, others=asked[1:], contents=contents, by=by)
+            said = {"number": number, "session": "", "said": "different", "by": by, "first": first}
+            said |= {"at": given.at.timestamp(), "first_content": contents[first]}
+            pairs = [{**said, "other": one, "other_content": contents[one]} for one in given.others]
+            rows.add(verdicts, *({**pair, "place": place} for place, pair in enumerate(pairs)))
         return given
 
     def take_back(self, number: int) -> None:
         """Forget a verdict."""
-        with self._changing() as kept:
-            left = tuple(one for one in kept.verdicts if one.number != number)
-            if len(left) == len(kept.verdicts):
+        with self._state.changing() as rows:
+            if not rows.remove(verdicts, _COPIES, verdicts.c.number == number):
                 raise VerdictNotFoundError(self._gallery.name, str(number))
-            self._write(_Kept(next_number=kept.next_number, verdicts=left))
 
     def left(self, groups: Sequence[DuplicateGroup], view: GalleryView) -> list[DuplicateGroup]:
         """Groups of a record without what was called no copy, and without photos that have gone since.
@@ -103,39 +104,31 @@ class CopyVerdicts:
         there = {
             one for one, position in zip(ids, view.positions(ids).tolist(), strict=True) if position >= 0
         }
-        verdicts = self.all()
-        pairs = {frozenset((one.first, other)) for one in verdicts for other in one.others} | self.contents()
+        pairs = self.contents()
         found = []
         for group in groups:
             copies = tuple(
-                one for one in group.copies if one.id in there and not _are_told_apart(group.kept, one, pairs)
+                one
+                for one in group.copies
+                if one.id in there and frozenset((group.kept.content, one.content)) not in pairs
             )
             if copies and group.kept.id in there:
                 found.append(group.model_copy(update={"copies": copies}))
         return found
 
-    def _read(self) -> _Kept:
-        try:
-            return _Kept.model_validate_json(read_sealed(self._path))
-        except FileNotFoundError:
-            return _Kept()
-        except (OSError, ValueError) as error:
-            remedy = remedy_of(self._gallery.path, self._path)
-            raise VerdictsDamagedError(f"'{self._path}' is damaged: ", remedy) from error
 
-    def _write(self, kept: _Kept) -> None:
-        write_sealed(self._path, kept.model_dump_json())
-
-    @contextmanager
-    def _changing(self) -> Iterator[_Kept]:
-        make_folder(self._path.parent)
-        busy = f"another verdict on copies in gallery '{self._gallery.name}' is being kept"
-        with file_lock(self._path.with_suffix(".lock"), busy, patience=_PATIENCE_SECONDS):
-            yield self._read()
+def _verdict(pairs: Sequence[Any]) -> CopyVerdict:
+    one = pairs[0]
+    contents = {one.first: one.first_content, **{pair.other: pair.other_content for pair in pairs}}
+    return CopyVerdict(
+        number=one.number,
+        first=one.first,
+        others=tuple(pair.other for pair in pairs),
+        contents=contents,
+        by=one.by,
+        at=datetime.fromtimestamp(one.at, UTC),
+    )
 
 
-def _are_told_apart(kept: DuplicateItem, copy: DuplicateItem, pairs: Collection[frozenset[str]]) -> bool:
-    """Tell whether two are called no copies, by their bytes where the record has them."""
-    if kept.content and copy.content:
-        return frozenset((kept.content, copy.content)) in pairs
-    return frozenset((kept.id, copy.id)) in pairs
+def _tell(error: DamagedRowError) -> None:
+    logger.error("%s: its photos are called copies again", error)

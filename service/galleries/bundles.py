@@ -31,10 +31,10 @@ from vicinal.refine.errors import RefineError
 from vicinal.service.answering.different import CalledDifferent
 from vicinal.service.errors import RequestError
 from vicinal.service.measuring.matcher import Matcher
-from vicinal.service.redis_link import RedisLink
 from vicinal.service.search.item_spaces import refinement_plan
 from vicinal.service.search.pipeline import Pipeline
 from vicinal.service.search.query_embedder import CachingEmbedder, QueryCache, lookup_counter
+from vicinal.service.search.redis_link import RedisLink
 from vicinal.service.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -98,7 +98,9 @@ class ServedBundles:
     def gallery(self, name: str, *, is_new: bool = False) -> Gallery:
         """A gallery by name, or by its alias, which need not have been indexed where it is new."""
         kind = Gallery if is_new else Gallery.open
-        return kind(self.settings.gallery_path(name), engine=self.engine)
+        gallery = kind(self.settings.gallery_path(name), engine=self.engine)
+        gallery.lay()
+        return gallery
 
     @property
     def own(self) -> ServedBundle:

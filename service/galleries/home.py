@@ -7,7 +7,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -16,18 +16,20 @@ from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import GaugeMetricFamily
 from pydantic import ConfigDict, Field
 
-from vicinal.indexer.errors import GalleryBusyError, HomeError, IndexerError, StorageError
-from vicinal.indexer.storage.files import file_lock
+from vicinal.indexer.errors import GalleryBusyError, StorageError
+from vicinal.indexer.state.state import CHANNEL
+from vicinal.indexer.storage.files import hold_file
 from vicinal.indexer.storage.home import Mirror
 from vicinal.indexer.storage.home.joining import join
+from vicinal.service.database import open_database
 from vicinal.service.errors import RequestError
-from vicinal.service.process import BackgroundWork
+from vicinal.service.process import Looks
 from vicinal.service.settings import Settings
 
 logger = logging.getLogger(__name__)
-# Between two looks at the log, and between two tries after one that failed.
-_LOOK_SECONDS, _RETRY_SECONDS = 0.4, 1.0
-# A replica whose last look at the log is older is behind: one look takes some milliseconds.
+# Between two looks where nobody tells of a change, and between two tries after one that failed.
+_LOOK_SECONDS = 1.0
+# A replica whose last look is older is behind: one look takes some milliseconds.
 _LATE_SECONDS = 3.0
 _TIDY_SECONDS = 6 * 3600.0
 
@@ -56,7 +58,7 @@ class HomeState:
         seconds = "" if self.seconds_behind is None else f"{self.seconds_behind:,.0f} seconds "
         return (
             f"replica {self.replica} is {seconds}behind its home: it answers from what is here, and refuses "
-            "changes (503) while the home does not answer"
+            "changes (503) while the home or its database does not answer"
         )
 
 
@@ -65,21 +67,18 @@ def open_home(settings: Settings) -> Mirror | None:
 
     One that has joined before serves what it holds while its home is away.
     """
-    mirror = Mirror.of(settings.data_dir)
-    home = settings.home
-    if home is not None and (mirror is None or mirror.home not in (home, str(Path(home).absolute()))):
-        join(settings.data_dir, home)
-        # All who write in the folder find this one.
-        mirror = Mirror.of(settings.data_dir)
-    if mirror is None:
+    if not settings.has_home:
         return None
-    if settings.redis_url is None:
-        raise RequestError(
-            f"replicas of home '{mirror.home}' share their jobs: set redis_url, to the same Redis for all"
-        )
+    if open_database(settings) is None:
+        raise RequestError("replicas share what they remember: set database, the same for all")
+    mirror, home = Mirror.of(settings.data_dir), settings.home
+    if home is not None and (mirror is None or mirror.home not in (home, str(Path(home).absolute()))):
+        mirror = join(settings.data_dir, home)
+    if mirror is not None:
+        mirror.layer.leaves_vectors = settings.keep_vectors == "engine"
     try:
-        mirror.pull()
-    except HomeError as error:
+        bring_up_to_date(settings.data_dir)
+    except StorageError as error:
         logger.warning("%s; going on with what lies in '%s'", error, settings.data_dir)
     return mirror
 
@@ -98,17 +97,12 @@ def home_state(mirror: Mirror) -> HomeState:
 
 
 class HomeMetrics:
-    """Counters of what came from the home, and collector of how far the replica is behind."""
+    """Counter of what came from the home, and collector of how far the replica is behind."""
 
     def __init__(self, mirror: Mirror, registry: CollectorRegistry) -> None:
         self._mirror = mirror
         fetched = Counter("vicinal_home_fetched_bytes", "Bytes that came from the home", registry=registry)
-        lost = Counter(
-            "vicinal_home_lost_races",
-            "Changes that were tried again as another came first",
-            registry=registry,
-        )
-        mirror.on_fetch, mirror.on_lost_race = fetched.inc, lost.inc
+        mirror.on_fetch = fetched.inc
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
         """All series."""
@@ -119,66 +113,38 @@ class HomeMetrics:
         )
 
 
-class HomeFollower(BackgroundWork):
-    """Brings what other replicas changed here, in one process of a replica at a time.
-
-    From time to time it removes from the home what no replica needs any more.
+class HomeFollower(Looks):
+    """Brings what other replicas changed here, in one process of a replica at a time; the others only look
+    how far that is. From time to time one replica removes from the home what none needs any more.
     """
 
-    name = "home"
-    # It may be fetching a version that is large. A daemon: the process ends without it.
-    stop_seconds = 3.0
-
-    def __init__(self, mirror: Mirror, on_change: Callable[[], None] = lambda: None) -> None:
-        super().__init__()
+    def __init__(self, mirror: Mirror, on_change: Callable[[], object] = lambda: None) -> None:
+        super().__init__("the home", mirror.pull, _LOOK_SECONDS)
         self._mirror, self._on_change = mirror, on_change
-        self._lock = mirror.data_dir / "replicas" / "follower.lock"
-        self._is_failing = False
+        self._lock = mirror.folder / "leases" / "follower.lock"
         # Not all at once, and not at every start.
         self._tidy_at = time.monotonic() + _TIDY_SECONDS * random.random()
 
-    def __exit__(self, *_: object) -> None:
-        super().__exit__()
-        with suppress(IndexerError, OSError):
-            # What was counted last; where the home is away it is brought there after the next start.
-            self._mirror.require_home()
-            self._mirror.pull(brings_own=True)
-
     def _work(self) -> None:
-        with ExitStack() as held:
-            while not self._is_stopping:
-                try:
-                    held.enter_context(
-                        file_lock(self._lock, "another process of this replica follows the home")
-                    )
-                    break
-                except (GalleryBusyError, StorageError):
-                    self._waited(_RETRY_SECONDS)
-            while not self._is_stopping:
-                self._pull()
-                self._waited(_LOOK_SECONDS)
+        while not self._is_stopping:
+            with suppress(GalleryBusyError, StorageError), hold_file(self._lock, "another process follows"):
+                self._follow()
+            if self.tried(self._mirror.follow):
+                self._on_change()
+            self._waited(_LOOK_SECONDS)
 
-    def _pull(self) -> None:
-        before = self._mirror.lag().number
-        try:
-            after = self._mirror.pull()
-        except (IndexerError, OSError) as error:
-            if not self._is_failing:
-                logger.warning("%s; searches go on with what lies here, tried again every second", error)
-            self._is_failing = True
-            self._waited(_RETRY_SECONDS)
-            return
-        if self._is_failing:
-            logger.warning("home '%s' answers again", self._mirror.home)
-        self._is_failing = False
-        if after != before:
-            self._on_change()
-        if time.monotonic() > self._tidy_at:
-            self._tidy_at = time.monotonic() + _TIDY_SECONDS
-            threading.Thread(target=self._tidy, name="tidying of the home", daemon=True).start()
+    def _follow(self) -> None:
+        with self._mirror.shared.database.listening(CHANNEL) as wait:
+            while not self._is_stopping:
+                if self.tried(self._mirror.pull):
+                    self._on_change()
+                if time.monotonic() > self._tidy_at:
+                    self._tidy_at = time.monotonic() + _TIDY_SECONDS
+                    threading.Thread(target=self._tidy, name="tidying of the home", daemon=True).start()
+                wait(_LOOK_SECONDS)
 
     def _tidy(self) -> None:
         try:
             self._mirror.tidy()
-        except HomeError as error:
+        except StorageError as error:
             logger.warning("%s; it is tidied up later", error)

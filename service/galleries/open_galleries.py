@@ -27,7 +27,7 @@ from vicinal.indexer.errors import (
 from vicinal.indexer.gallery import Gallery, list_galleries
 from vicinal.indexer.graph.gpu import IndexDevices
 from vicinal.indexer.reader import GalleryReader
-from vicinal.indexer.storage.files import CheckNotes, Damage, file_lock
+from vicinal.indexer.storage.files import CheckNotes, Damage, hold_file
 from vicinal.indexer.storage.gallery_names import GALLERY_NAME
 from vicinal.indexer.views.refined_snapshot import check_refined, refined_bytes
 from vicinal.indexer.views.snapshot import Snapshot
@@ -235,7 +235,7 @@ class Integrity:
                 return
             lock = check.reader.gallery.path / "check.lock"
             try:
-                with file_lock(lock, "another process checks"):
+                with hold_file(lock, "another process checks"):
                     if not check.notes.is_checked_since(asked):
                         self._compare(check)
                         return
@@ -286,7 +286,7 @@ class Integrity:
         """Make the tables again that a version lacks in its engine; the next search opens their files."""
         gallery, version = check.reader.gallery, check.snapshot.manifest.version
         try:
-            with file_lock(gallery.path / "check.lock", "another process checks"):
+            with hold_file(gallery.path / "check.lock", "another process checks"):
                 if n_made := gallery.mend_tables(version):
                     logger.warning("gallery '%s' has %d of its tables again", gallery.name, n_made)
         except (EngineError, GalleryBusyError, StorageError) as error:
@@ -319,7 +319,7 @@ class OpenGalleries:
         self.bundles = bundles
         self.path = bundles.settings.galleries_path
         self.index_devices = IndexDevices(bundles.settings.index_device)
-        self.drift = DriftMonitor(bundles.settings.data_dir / "replicas")
+        self.drift = DriftMonitor()
         self.maintenance = Maintenance(bundles.settings.compaction, bundles.settings.retention)
         self.integrity = Integrity(
             mb_per_second=bundles.settings.check_mb_per_second, hours=bundles.settings.check_hours
@@ -406,8 +406,9 @@ class OpenGalleries:
         self.maintenance.wait()
 
     def states(self) -> list[GalleryState]:
-        """Every gallery with what keeps it from being searched."""
-        return [self._state(name) for name in self.names()]
+        """Every gallery with what keeps it from being searched; of a replica those that were asked for."""
+        settings, names = self.bundles.settings, self.names()
+        return [self._state(name) for name in names if name in self._readers or not settings.has_home]
 
     def _engine_problem(self, snapshot: Snapshot) -> str | None:
         """Reason why no engine finds a version's candidates; None where one does, or none is to."""

@@ -1,33 +1,28 @@
-"""Search counts of a process, which holds `<data_dir>/replicas/<replica>.lock` for as long as it runs."""
+"""Search counts of a process, which it adds to those of others under a name that it draws."""
 
 from __future__ import annotations
 
 import logging
+import secrets
 import threading
 from bisect import bisect_right
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
-from pathlib import Path
-from typing import Self
 
 from prometheus_client.core import GaugeMetricFamily
 
 from vicinal.calibration import TopScoreCounts
-from vicinal.indexer.errors import GalleryBusyError
-from vicinal.indexer.storage.files import file_lock, write_sealed
-from vicinal.indexer.storage.home import Mirror
+from vicinal.indexer.errors import GalleryError
 from vicinal.service.errors import CalibrationRecordError
 from vicinal.service.measuring.drift import (
     DriftLevel,
     DriftState,
     SearchCounts,
-    counts_file,
     drift_note,
-    read_counts,
     read_drift,
 )
+from vicinal.service.measuring.evidence import Evidence
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.measuring.records.record import CalibrationRecord
 from vicinal.service.measuring.records.store import CalibrationStore
@@ -35,23 +30,21 @@ from vicinal.service.process import BackgroundWork
 from vicinal.service.search.answers import Answer, Threshold
 
 logger = logging.getLogger(__name__)
-_SECONDS_BETWEEN_WRITES = 30.0
-_MOST_REPLICAS = 1024
+_SECONDS_BETWEEN_WRITES = 60.0
 _LEVELS = ("none", "moderate", "strong")
 
 
 class _Tally:
     """Counts of this process for one activation of a calibration."""
 
-    def __init__(self, store: CalibrationStore, record: CalibrationRecord, kept: SearchCounts) -> None:
-        self.store = store
-        self.record = record
-        self.since = kept.since
-        self._edges = kept.counts.edges
-        self._counts = list(kept.counts.counts)
-        self._n_no_match = kept.counts.n_no_match
+    def __init__(
+        self, store: CalibrationStore, record: CalibrationRecord, since: datetime | None, evidence: Evidence
+    ) -> None:
+        self.store, self.record, self.since = store, record, since
+        self._edges = evidence.top_scores.edges
+        self._counts, self._n_no_match = [0] * (len(self._edges) + 1), 0
         self._lock = threading.Lock()
-        self._n_written = kept.counts.n
+        self._counter, self._n_written = secrets.token_hex(8), 0
 
     def count(self, score: float) -> None:
         """Count a search with this top score."""
@@ -67,15 +60,16 @@ class _Tally:
             counts = TopScoreCounts(self._edges, tuple(self._counts), self._n_no_match)
         return SearchCounts(since=self.since, counts=counts)
 
-    def write(self, replica: str) -> None:
-        """Bring the counts to the disk, if there are new ones and the gallery is still there."""
+    def drift(self) -> DriftState:
+        """Drift over all processes."""
+        return read_drift(self.store, self.record, own=self.kept(), counter=self._counter)
+
+    def write(self) -> None:
+        """Keep the counts, if there are new ones and the gallery is still there."""
         kept = self.kept()
-        if kept.counts.n == self._n_written or not self.store.path.is_dir():
-            return
-        path = counts_file(self.store, self.record, replica)
-        path.parent.mkdir(exist_ok=True)
-        write_sealed(path, kept.model_dump_json())
-        self._n_written = kept.counts.n
+        if kept.counts.n != self._n_written and self.store.state.exists:
+            kept.write(self.store, self.record.id, self._counter)
+            self._n_written = kept.counts.n
 
 
 class DriftMonitor(BackgroundWork):
@@ -83,18 +77,14 @@ class DriftMonitor(BackgroundWork):
 
     name = "drift counts"
 
-    def __init__(self, replicas: Path, *, seconds: float = _SECONDS_BETWEEN_WRITES) -> None:
+    def __init__(self, *, seconds: float = _SECONDS_BETWEEN_WRITES) -> None:
         super().__init__()
-        self._replicas = replicas
         self._seconds = seconds
-        self._replica: str | None = None
         self._lock = threading.Lock()
         # By gallery and pipeline; None where a calibration has nothing to compare with.
-        self._tallies: dict[tuple[str, str], _Tally | None] = {}
-        self._keys: dict[tuple[str, str], tuple[str, datetime | None]] = {}
+        self._tallies: dict[tuple[str, str], tuple[tuple[str, datetime | None], _Tally | None]] = {}
         # As last computed, by gallery and pipeline.
         self._states: dict[tuple[str, str], DriftState] = {}
-        self._held = ExitStack()
 
     def record(self, answers: Sequence[Answer], matcher: Matcher) -> None:
         """Count the answers of one call that the calibration in force decided, without a filter."""
@@ -127,37 +117,28 @@ class DriftMonitor(BackgroundWork):
 
     def compute(self) -> None:
         """Compute how far all searches have drifted; searches only look that up."""
-        try:
-            self._states = {(gallery, state.pipeline): state for gallery, state in self.states()}
-        except (CalibrationRecordError, OSError) as error:
-            logger.warning("drift cannot be computed: %s", error)
+        self._states |= {(gallery, state.pipeline): state for gallery, state in self.states()}
 
     def drift(self, matcher: Matcher, record: CalibrationRecord) -> DriftState:
         """Drift since a record was put in force, over all processes."""
-        tally = self._tallies.get((matcher.gallery.name, record.pipeline.key))
+        _, tally = self._tallies.get((matcher.gallery.name, record.pipeline.key), (None, None))
         is_own = tally is not None and tally.record.id == record.id
-        return read_drift(
-            matcher.calibrations,
-            record,
-            own=tally.kept() if tally is not None and is_own else None,
-            replica=self._replica,
-        )
+        return tally.drift() if tally is not None and is_own else read_drift(matcher.calibrations, record)
 
     def write(self) -> None:
-        """Bring all counts to the disk."""
-        if self._replica is None:
-            return
-        for tally in list(self._tallies.values()):
+        """Keep all counts."""
+        for _, tally in list(self._tallies.values()):
             if tally is not None:
-                tally.write(self._replica)
+                tally.write()
 
-    def states(self) -> list[tuple[str, DriftState]]:
+    def states(self) -> Iterator[tuple[str, DriftState]]:
         """Gallery and drift of everything that this process has searched with a calibration."""
-        return [
-            (gallery, read_drift(tally.store, tally.record, own=tally.kept(), replica=self._replica))
-            for (gallery, _), tally in list(self._tallies.items())
-            if tally
-        ]
+        for (gallery, _), (_, tally) in list(self._tallies.items()):
+            try:
+                if tally is not None:
+                    yield gallery, tally.drift()
+            except (CalibrationRecordError, GalleryError) as error:
+                logger.warning("drift cannot be computed: %s", error)
 
     def collect(self) -> list[GaugeMetricFamily]:
         """Drift of the searched galleries as Prometheus metrics, computed when they are asked for."""
@@ -182,18 +163,9 @@ class DriftMonitor(BackgroundWork):
             change.add_metric(labels, (state.no_match_now or 0.0) - (state.no_match_then or 0.0))
         return [psi, level, change, queries]
 
-    def __enter__(self) -> Self:
-        try:
-            self._replica = self._claimed()
-        except OSError as error:
-            logger.warning("counts of searches are kept in memory only: %s", error)
-        return super().__enter__()
-
     def __exit__(self, *_: object) -> None:
         super().__exit__()
         self._write_or_say_why()
-        self._held.close()
-        self._replica = None
 
     def _known(self, gallery: str, pipeline: str, threshold: Threshold) -> DriftState | None:
         """State that was computed last, if it was for the calibration that decides."""
@@ -206,35 +178,14 @@ class DriftMonitor(BackgroundWork):
     def _tally(self, answer: Answer, matcher: Matcher) -> _Tally | None:
         threshold = answer.threshold
         place, key = (answer.gallery, answer.pipeline), (threshold.calibration or "", threshold.since)
-        if self._keys.get(place) == key:
-            return self._tallies[place]
         with self._lock:
-            if self._keys.get(place) != key:
-                self._tallies[place] = self._opened(matcher.calibrations, *key)
-                self._keys[place] = key
-            return self._tallies[place]
-
-    def _opened(self, store: CalibrationStore, calibration: str, since: datetime | None) -> _Tally | None:
-        """Go on with what this process, or the one before of its number, has counted."""
-        record = store.get(calibration)
-        if record.evidence is None:
-            return None
-        empty = SearchCounts(since=since, counts=record.evidence.top_scores.emptied())
-        known = None if self._replica is None else read_counts(counts_file(store, record, self._replica))
-        fits = known is not None and known.since == since and known.counts.edges == empty.counts.edges
-        return _Tally(store, record, known if known is not None and fits else empty)
-
-    def _claimed(self) -> str:
-        """The lowest number that no other running process has."""
-        self._replicas.mkdir(parents=True, exist_ok=True)
-        for number in range(_MOST_REPLICAS):
-            try:
-                self._held.enter_context(file_lock(self._replicas / f"{number}.lock", "another process"))
-            except GalleryBusyError:
-                continue
-            mirror = Mirror.of(self._replicas)
-            return str(number) if mirror is None else f"{mirror.replica}-{number}"
-        raise OSError(f"more than {_MOST_REPLICAS} processes count searches")
+            known = self._tallies.get(place)
+            if known is None or known[0] != key:
+                record = matcher.calibrations.get(key[0])
+                evidence = record.evidence
+                tally = None if evidence is None else _Tally(matcher.calibrations, record, key[1], evidence)
+                known = self._tallies[place] = key, tally
+            return known[1]
 
     def _work(self) -> None:
         while not self._waited(self._seconds):
@@ -244,6 +195,6 @@ class DriftMonitor(BackgroundWork):
     def _write_or_say_why(self) -> None:
         try:
             self.write()
-        except OSError as error:
+        except GalleryError as error:
             # They are still in memory, and the next write tries again.
             logger.warning("counts of searches cannot be written: %s", error)

@@ -60,10 +60,10 @@ class GalleryStateMetrics:
             of["vicinal_engine_up"].add_metric([ENGINE], float(engine.problem is None))
             failures.add_metric([ENGINE], engine.n_failures)
         for name in self._galleries.names():
-            searches = SearchStore(self._galleries.path / name)
-            if searches.exists and (n_kept := searches.n_readable) is not None:
+            n_kept, n_bytes = SearchStore(self._galleries.path / name).readable
+            if n_kept:
                 of["vicinal_gallery_kept_searches"].add_metric([name], n_kept)
-                of["vicinal_gallery_kept_searches_bytes"].add_metric([name], searches.n_bytes)
+                of["vicinal_gallery_kept_searches_bytes"].add_metric([name], n_bytes)
             integrity = self._galleries.integrity.state(name).state
             _add_states(of["vicinal_gallery_integrity"], name, get_args(IntegrityState), integrity)
             matcher = self._galleries.opened(name)

@@ -44,7 +44,7 @@ def activate_version(
         bundles.resolve(gallery, manifest_of(gallery, version))
         # Searches could not be answered before another process has made them.
         gallery.mend_tables(version)
-    has_own = CalibrationStore(gallery.calibrations_path).has_own(version)
+    has_own = CalibrationStore(gallery.path).has_own(version)
     gallery.pointer.activate(version, as_built=as_built, calibrated_as=version if has_own else None)
     if not as_built:
         remove_again(reader, held)
@@ -78,7 +78,7 @@ def check_version(gallery: Gallery, version: int) -> str | None:
 
 def prune_gallery(gallery: Gallery, policy: RetentionPolicy) -> Pruning:
     """Remove versions that a policy does not keep; calibrations in use keep what they are compared with."""
-    store = CalibrationStore(gallery.calibrations_path)
+    store = CalibrationStore(gallery.path)
     active = gallery.activation
     # A version that is made of another one by live changes can still be calibrated as that one.
     calibrated_as = set() if active is None else {active.calibrated_as, *active.calibrated.values()}

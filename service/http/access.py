@@ -25,10 +25,11 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from vicinal.indexer.errors import IndexerError, StorageError
-from vicinal.indexer.storage.files import file_lock, make_folder
+from vicinal.indexer.storage.files import hold_file, make_folder
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.keys import Grant
 from vicinal.service.observability.logs import request_id_of, with_request_id
+from vicinal.service.operations.answer import NOBODY
 from vicinal.service.search.answers import Answer
 
 logger = logging.getLogger(__name__)
@@ -167,6 +168,12 @@ def call_of(scope: Scope) -> Call:
     return call
 
 
+def who_asks(request: Request) -> str:
+    """Name of the key of a request, under which what it says is kept."""
+    grant = call_of(request.scope).grant
+    return NOBODY if grant is None else grant.name
+
+
 class Access:
     """ASGI middleware around everything else."""
 
@@ -247,7 +254,7 @@ class AuditLog:
         text = json.dumps(line, ensure_ascii=True, default=str) + "\n"
         make_folder(self.path.parent)
         busy = f"the audit log '{self.path}' is held by a process that hangs"
-        with file_lock(self.path.with_suffix(".lock"), busy, patience=_PATIENCE):
+        with hold_file(self.path.with_suffix(".lock"), busy, patience=_PATIENCE):
             try:
                 self._rotate()
                 descriptor = self._opened()

@@ -11,7 +11,7 @@ from limits.storage import MemoryStorage, RedisStorage
 from limits.strategies import SlidingWindowCounterRateLimiter
 
 from vicinal.service.errors import RedisAwayError, TooManyRequestsError
-from vicinal.service.redis_link import RedisLink
+from vicinal.service.search.redis_link import RedisLink
 
 _Passed = tuple[RateLimitItem, float]
 

@@ -15,23 +15,25 @@ from starlette.types import Scope
 from vicinal.models.runtime import usable_processors
 from vicinal.service.answering.keeper import SearchKeeper
 from vicinal.service.answering.promise_watch import PromiseWatch
-from vicinal.service.answering.sharing import SearchSharing
+from vicinal.service.database import open_database
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.galleries.home import HomeFollower, HomeMetrics, open_home
-from vicinal.service.galleries.looks import GalleryLooks
 from vicinal.service.galleries.open_galleries import OpenGalleries
 from vicinal.service.galleries.state_metrics import GalleryStateMetrics
 from vicinal.service.http.access import AuditLog, Metrics, StrangerLog, call_of
 from vicinal.service.http.limits import RateLimit
 from vicinal.service.http.search_queue import SearchQueue
-from vicinal.service.jobs.queue import JobQueue
 from vicinal.service.jobs.state_metrics import JobStateMetrics
 from vicinal.service.jobs.store import JobStore
 from vicinal.service.jobs.worker import JobWorker
 from vicinal.service.keys import Keyring
 from vicinal.service.operations.place import Place
+from vicinal.service.process import Looks
 from vicinal.service.settings import Settings
 from vicinal.service.surfaces.jobs import job_kinds
+
+# Between two looks at what other machines changed.
+_LOOK_SECONDS = 0.5
 
 
 class State:
@@ -39,6 +41,7 @@ class State:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        self.database = open_database(settings)  # None where all state is in files
         self.link = settings.open_link()  # None when no address is set
         self.mirror = open_home(settings)  # None without a home
         bundles = ServedBundles(settings, self.link)
@@ -46,7 +49,7 @@ class State:
         if bundles.own_if_open is not None:
             bundles.own_if_open.embedder.warm_up()
         self.galleries, self.metrics = OpenGalleries(bundles), Metrics(bundles)
-        self.jobs = JobStore(JobQueue(settings.jobs_path, self.link))
+        self.jobs = JobStore(settings.data_dir)
         self.kinds = job_kinds(bundles)  # What jobs can do
         self.keyring = Keyring(settings)
         self.audit = AuditLog(settings.audit_path)  # Notes the changes that calls make
@@ -54,7 +57,6 @@ class State:
         self.strangers = StrangerLog(settings.audit_path.with_name("refused.jsonl"))
         self.rate_limit = RateLimit(settings.rate_limit, self.link) if settings.rate_limit else None
         self.keeper = SearchKeeper(settings, self.metrics.record_kept)
-        self.sharing = SearchSharing(settings)  # Of kept searches and answers, with other replicas
         self.promises = PromiseWatch(self.galleries.matcher)  # Told of every answer to a search
         queue = partial(
             SearchQueue,
@@ -94,20 +96,21 @@ class State:
         """Keep the galleries current, and work on jobs if the settings say so, while the context lasts."""
         settings = self.settings
         with ExitStack() as running:
-            running.callback(self.jobs.queue.close)
+            if self.database is not None:
+                running.callback(self.database.database.close)
+                running.callback(setattr, self.database, "is_followed", False)
+                running.enter_context(Looks("the database", self.database.followed, _LOOK_SECONDS))
             running.callback(self.galleries.bundles.engine.close)
-            # Each ends after what it keeps or shares the last of.
-            running.enter_context(self.sharing)
+            # It ends after what it keeps the last of.
             running.enter_context(self.keeper)
             running.callback(self.searches.stop)
             for calls in self._calls.values():
                 running.callback(calls.stop)
             running.enter_context(self.promises)
             if self.mirror is not None:
-                # It ends after the counts, and brings the last ones to the home.
                 running.enter_context(HomeFollower(self.mirror, self.galleries.refresh))
             running.enter_context(self.galleries.drift)
-            running.enter_context(GalleryLooks(self.galleries, settings.poll_seconds))
+            running.enter_context(Looks("galleries", self.galleries.states, settings.poll_seconds))
             if settings.run_jobs:
                 seconds = settings.job_heartbeat_seconds
                 running.enter_context(JobWorker(self.jobs, self.kinds, heartbeat_seconds=seconds))

@@ -56,8 +56,9 @@ class JobLog(logging.Handler):
         if not self._new:
             return
         with suppress(JobsUnavailableError):
-            kept = [*self._store.lines(self._job_id), *(one.model_dump(mode="json") for one in self._new)]
-            self._store.keep_lines(self._job_id, kept[-MOST_LINES:])
+            kept = self._store.list_of(self._job_id, "log")
+            kept += [one.model_dump(mode="json") for one in self._new]
+            self._store.keep_list(self._job_id, "log", kept[-MOST_LINES:])
             self._new.clear()
 
     @contextmanager

@@ -8,12 +8,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import KW_ONLY, dataclass, field
-from datetime import UTC, datetime
-from itertools import count
 from typing import Any, Protocol
 
 from vicinal.models.errors import in_one_line
-from vicinal.service.errors import JobNotFoundError, JobStoppedError, JobsUnavailableError, RequestError
+from vicinal.service.errors import JobStoppedError, JobsUnavailableError, RequestError
 from vicinal.service.jobs.job_log import JobLog
 from vicinal.service.jobs.records import Job, JobProgress
 from vicinal.service.jobs.store import JobStore
@@ -65,11 +63,9 @@ class JobContext:
         self._last_look = now
         # The work does not need the store: while that is away, nobody hears how far it is.
         with suppress(JobsUnavailableError):
-            if self.store.is_overtaken(self.job.id, self.job.attempt):
-                raise JobStoppedError("overtaken")
-            if self.store.is_cancel_requested(self.job.id):
+            self.job = self.store.tell(self.job, progress=self._with_rate(progress, now))
+            if self.job.cancel_requested:
                 raise JobStoppedError("cancelled")
-            self.job = self.store.save(self.job, progress=self._with_rate(progress, now))
         self.log.keep()
 
     def _with_rate(self, progress: JobProgress, now: float) -> JobProgress:
@@ -89,26 +85,25 @@ class JobRunner:
     store: JobStore
     kinds: Mapping[str, JobKind]
     _: KW_ONLY
-    worker: str
     heartbeat_seconds: float
+    lease_seconds: float
     stopping: threading.Event
 
-    def run(self, job_id: str, attempt: int) -> None:
-        """Make an attempt, unless another worker makes it or nothing is left to do."""
+    def run(self, job: Job) -> None:
+        """Make an attempt at a job that was claimed."""
         try:
-            job = self._claimed(job_id, attempt)
-            if job is None:
+            if job.cancel_requested:
+                self._end(job, state="cancelled")
                 return
             with self._beating(job):
-                started_at = job.started_at or datetime.now(UTC)
-                begun = self.store.save(
-                    job, state="running", attempt=attempt, worker=self.worker, started_at=started_at
-                )
-                context = JobContext(begun, self.store, self.stopping)
+                context = JobContext(job, self.store, self.stopping)
                 with context.log.listening():
                     self._attempt(context)
         except JobsUnavailableError as error:
-            logger.warning("attempt %d at job %s is given up: %s", attempt, job_id, error)
+            logger.warning("attempt %d at job %s is given up: %s", job.attempt, job.id, error)
+        except JobStoppedError:
+            # The record is another worker's now.
+            logger.warning("attempt %d at job %s leaves it to another worker", job.attempt, job.id)
 
     @contextmanager
     def _beating(self, job: Job) -> Iterator[None]:
@@ -116,12 +111,10 @@ class JobRunner:
         over = threading.Event()
 
         def beat() -> None:
-            for number in count(1):
+            while not over.wait(self.heartbeat_seconds):
                 # Without a store nobody watches either.
                 with suppress(JobsUnavailableError):
-                    self.store.beat(job.id, f"{self.worker} {number}")
-                if over.wait(self.heartbeat_seconds):
-                    return
+                    self.store.beat(job, self.lease_seconds)
 
         thread = threading.Thread(target=beat, name="heartbeat", daemon=True)
         thread.start()
@@ -130,28 +123,6 @@ class JobRunner:
         finally:
             over.set()
             thread.join()
-
-    def _claimed(self, job_id: str, attempt: int) -> Job | None:
-        try:
-            job = self.store.get(job_id)
-            if job.state == "cancelled":
-                # It was cancelled before anybody began: what came with the request still lies there.
-                self._clean(job)
-            if job.is_final or not self.store.claim(job_id, attempt, self.worker):
-                return None
-            job = self.store.get(job_id)
-        except JobNotFoundError:
-            return None
-        if self.store.is_overtaken(job_id, attempt):
-            return None
-        if self.store.is_cancel_requested(job_id):
-            self._end(job, state="cancelled")
-            return None
-        holder = self.store.reserve(job)
-        if holder != job.id:
-            self._end(job, state="failed", problem=f"job '{holder}' works on the gallery")
-            return None
-        return job
 
     def _attempt(self, context: JobContext) -> None:
         kind = self.kinds.get(context.job.kind)
@@ -164,14 +135,20 @@ class JobRunner:
             self._end(context.job, state="succeeded", result=result, problem=None)
         except JobStoppedError as stop:
             self._last_line(context, stop.why)
-            self._stopped(context.job, stop)
-        except (*ERRORS, OSError) as error:
-            self._last_line(context, "failed", in_one_line(error))
-            self._fail(context.job, in_one_line(error), error, problem_members=problem_members(error))
+            if stop.why == "overtaken":
+                raise
+            if stop.why == "cancelled":
+                self._end(context.job, state="cancelled")
+            else:
+                self.store.tell(context.job, state="queued")
         except Exception as error:
-            logger.exception("job %s failed unexpectedly", context.job.id)
-            self._last_line(context, "failed")
-            self._fail(context.job, "an unexpected error; the worker's log has the details", error)
+            problem = in_one_line(error)
+            if not isinstance(error, (*ERRORS, OSError)):
+                logger.exception("job %s failed unexpectedly", context.job.id)
+                problem = "an unexpected error; the worker's log has the details"
+            self._last_line(context, "failed", problem)
+            told = {"problem_type": problem_type(error), "problem_members": problem_members(error)}
+            self._end(context.job, state="failed", problem=problem, **told)
 
     @staticmethod
     def _last_line(context: JobContext, ends: str, problem: str | None = None) -> None:
@@ -181,27 +158,13 @@ class JobRunner:
         context.log.add(ends)
         context.log.keep()
 
-    def _stopped(self, job: Job, stop: JobStoppedError) -> None:
-        if stop.why == "cancelled":
-            self._end(job, state="cancelled")
-        elif stop.why == "interrupted":
-            self.store.save(job, state="queued")
-            self.store.queue.enqueue(job.id, job.attempt + 1)
-        else:
-            # The record is another worker's now.
-            logger.warning("attempt %d at job %s leaves it to another worker", job.attempt, job.id)
-
-    def _fail(self, job: Job, problem: str, error: Exception, **fields: Any) -> None:
-        self._end(job, state="failed", problem=problem, problem_type=problem_type(error), **fields)
-
     def _end(self, job: Job, **fields: Any) -> None:
         """Clean up and have the last word, also when the store comes back only later."""
         # Whoever reads the last word finds nothing left, and may begin the next job at once.
-        ended = job.model_copy(update=fields)
-        self._clean(ended)
+        self._clean(job.model_copy(update=fields))
         while True:
             try:
-                self.store.finish(ended)
+                self.store.finish(job, **fields)
                 return
             except JobsUnavailableError:
                 if self.stopping.wait(_SECONDS_BETWEEN_TRIES):

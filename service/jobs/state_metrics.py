@@ -29,8 +29,7 @@ class JobStateMetrics:
             labels=["kind", "state"],
         )
         try:
-            stored = self._store.all() if self._store.queue.is_begun else ()
-            found = Counter((job.kind, job.state) for job in stored)
+            found = Counter((job.kind, job.state) for job in self._store.all())
         except JobsUnavailableError:
             return [jobs]
         for kind, state in sorted({*product(self._kinds, get_args(JobState)), *found}):

@@ -1,214 +1,268 @@
-"""Store of job records, and the few steps that must happen once only, whoever tries.
+"""Store of job records: rows of the server, and the few steps that must happen once only, whoever tries.
 
-job:<id>              the record, sealed; written by whoever creates the job, then by its worker
-cancel:<id>           somebody wants it cancelled
-claim:<id>:<attempt>  the one worker that may make this attempt
-beat:<id>             changes as long as the worker lives
-failures:<id>         files that the job could not use, compressed; the record itself has the first of them
-log:<id>              lines of its log, compressed
-gallery:<name>        the one job that works on the gallery
+A worker holds a job by a lease. The number of its attempt says whether it still does: who takes a job over
+counts it up, and what an earlier attempt tells changes nothing any more.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import threading
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
-from pydantic import TypeAdapter
+from sqlalchemy import ColumnElement, Row, and_, func, or_, select, update
 
-from vicinal.models.configs.sealed_json import sealed, unsealed
-from vicinal.service.errors import DamagedJobError, JobConflictError, JobNotFoundError, RequestError
-from vicinal.service.jobs.queue import JobQueue
-from vicinal.service.jobs.records import Job, JobFailure
+from vicinal.indexer.errors import IndexerError
+from vicinal.indexer.state import Rows, server_state
+from vicinal.indexer.state.rows import seal_of
+from vicinal.indexer.state.schema import job_lists, jobs
+from vicinal.service.errors import (
+    DamagedJobError,
+    JobConflictError,
+    JobNotFoundError,
+    JobStoppedError,
+    JobsUnavailableError,
+    RequestError,
+)
+from vicinal.service.jobs.records import FINAL_STATES, Job
 
 logger = logging.getLogger(__name__)
 # Finished jobs beyond these are forgotten when another is created.
 _KEPT = 200
 # Of one job: more than anybody reads, and less than a store feels.
 _KEPT_FAILURES = 10_000
-# What may lie beside a job's record.
-_BESIDE = ("beat", "cancel", "failures", "log")
-_FAILURES = TypeAdapter(tuple[JobFailure, ...])
+ListKind = Literal["failures", "log"]
+_JSON = ("request", "folders", "progress", "problem_members", "result")
 
 
 class JobStore:
-    """Job records in a queue's store."""
+    """Job records of a data folder; `clock` tells the seconds since 1970 in place of the database."""
 
-    def __init__(self, queue: JobQueue) -> None:
-        self.queue = queue
+    def __init__(self, data_dir: Path, *, clock: Callable[[], float] | None = None) -> None:
+        self.state = server_state(data_dir)
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._problem: str | None = None
+        # Until then leases count that seem to have run out: nobody could renew them while the store was away.
+        self._patient_until: float | None = None
+
+    @property
+    def place(self) -> str:
+        """Words for where the jobs are."""
+        shared = self.state.shared
+        return f"'{self.state.path}'" if shared is None else shared.database.place
+
+    def look(self) -> JobsUnavailableError | None:
+        """Find out whether there is a place for jobs; the error says why it does not answer."""
+        try:
+            with self._asking(self.state.reading()) as rows:
+                rows.has(jobs)
+        except JobsUnavailableError as error:
+            return error
+        return None
 
     def create(self, job: Job) -> Job:
         """Keep a new job and let it wait for a worker."""
-        saved = self.save(job)
-        holder = self.reserve(saved)
-        if holder != job.id:
-            self._forget(job)
-            raise JobConflictError(job.gallery, holder)
-        self.queue.enqueue(job.id, 1)
-        self._forget_old()
-        return saved
+        with self._asking(self.state.changing()) as rows:
+            known, damaged = self._all(rows)
+            _require_free(job, known)
+            rows.add(jobs, _row(job.model_copy(update={"revision": 1})))
+            old = [one.id for one in known if one.is_final][_KEPT:]
+            for table in (jobs, job_lists):
+                rows.remove_each(table.c.id, [*old, *damaged])
+            return _get(rows, job.id)
 
     def get(self, job_id: str) -> Job:
         """Record of a job; one that is damaged counts as none."""
-        found = self.queue.get(f"job:{job_id}", f"cancel:{job_id}")
-        if f"job:{job_id}" not in found:
-            raise JobNotFoundError(job_id)
-        return _read(found, job_id)
+        with self._asking(self.state.reading()) as rows:
+            return _get(rows, job_id)
 
     def all(self) -> list[Job]:
-        """Every job, newest first; a record that is damaged is given up."""
-        stored = self.queue.all()
-        jobs = []
-        for job_id in [key.removeprefix("job:") for key in stored if key.startswith("job:")]:
+        """Every job, newest first, without damaged ones."""
+        with self._asking(self.state.reading()) as rows:
+            return self._all(rows)[0]
+
+    def claim(self, worker: str, lease: float) -> Job | None:
+        """Take the job that waits longest, or whose worker left no sign of life, for `lease` seconds; of all
+        that try, exactly one gets it. None where there is none.
+        """
+        with self._asking(self.state.reading()) as rows:
+            now = self._now(rows)
+            if self._patient_until is None:
+                self._patient_until = now + lease
+            if not rows.has(jobs, self._is_free(now)):
+                return None
+        with self._asking(self.state.noting()) as rows:
+            now = self._now(rows)
+            first = select(jobs.c.id).where(self._is_free(now)).order_by(jobs.c.created_at, jobs.c.id)
+            free = first.limit(1).with_for_update(skip_locked=True).scalar_subquery()
+            begun = {
+                "state": "running",
+                "attempt": jobs.c.attempt + 1,
+                "worker": worker,
+                "lease_until": now + lease,
+                "started_at": func.coalesce(jobs.c.started_at, now),
+            }
             try:
-                jobs.append(_read(stored, job_id))
+                taken = self._change(rows, jobs.c.id == free, **begun)
             except DamagedJobError as error:
                 logger.warning("%s", error)
-                self.queue.remove(*(f"{one}:{job_id}" for one in _BESIDE), f"job:{job_id}")
-        return sorted(jobs, key=lambda job: (job.created_at, job.id), reverse=True)
+                rows.remove(jobs, jobs.c.id == error.job_id)
+                return None
+        if taken is not None and taken.attempt > 1:
+            logger.warning("job %s goes on, attempt %d", taken.id, taken.attempt)
+        return taken
 
-    def save(self, job: Job, **changes: Any) -> Job:
-        """Keep a record with changes; the caller is the only one that writes it."""
-        changes |= {"revision": job.revision + 1, "updated_at": datetime.now(UTC)}
-        saved = job.model_copy(update=changes)
-        self.queue.put(f"job:{job.id}", sealed(saved.model_dump_json()))
-        return saved
+    def beat(self, job: Job, lease: float) -> None:
+        """Leave a sign of life of an attempt, which holds for `lease` seconds."""
+        with self._asking(self.state.noting()) as rows:
+            rows.change(jobs, *_is_attempt(job), lease_until=self._now(rows) + lease)
+
+    def tell(self, job: Job, **changes: Any) -> Job:
+        """Keep changes that an attempt makes; a `JobStoppedError` where another worker took the job over."""
+        changed = _row(job.model_copy(update=changes), changes)
+        with self._asking(self.state.noting()) as rows:
+            told = self._change(rows, *_is_attempt(job), **changed)
+        if told is None:
+            raise JobStoppedError("overtaken")
+        return told
 
     def finish(self, job: Job, **changes: Any) -> Job:
-        """Keep a final record and free its gallery."""
-        finished = self.save(job, finished_at=datetime.now(UTC), **changes)
-        if self._holder(job.gallery) == job.id:
-            self.queue.remove(f"gallery:{job.gallery}")
-        return finished
-
-    def reserve(self, job: Job) -> str:
-        """Reserve a job's gallery, and say which job has it: this one, or another that is not finished."""
-        key = f"gallery:{job.gallery}"
-        while not self.queue.put_if_empty(key, job.id.encode()):
-            holder = self._holder(job.gallery)
-            if holder is None:
-                continue
-            if holder == job.id or not self._is_over(holder):
-                return holder
-            # Whoever held it died between its last word and letting go.
-            self.queue.remove(key)
-        return job.id
-
-    def claim(self, job_id: str, attempt: int, worker: str) -> bool:
-        """Take an attempt; of all that try, exactly one may make it."""
-        return self.queue.put_if_empty(f"claim:{job_id}:{attempt}", worker.encode())
-
-    def n_claims(self, job: Job) -> int:
-        """Number of the last attempt that somebody took."""
-        attempt = job.attempt
-        while self.queue.get(f"claim:{job.id}:{attempt + 1}"):
-            attempt += 1
-        return attempt
-
-    def is_overtaken(self, job_id: str, attempt: int) -> bool:
-        """Tell whether somebody took a later attempt."""
-        return bool(self.queue.get(f"claim:{job_id}:{attempt + 1}"))
-
-    def request_cancel(self, job_id: str) -> None:
-        """Ask a job's worker to stop."""
-        self.queue.put(f"cancel:{job_id}", b"1")
-
-    def is_cancel_requested(self, job_id: str) -> bool:
-        """Tell whether somebody wants it cancelled."""
-        return bool(self.queue.get(f"cancel:{job_id}"))
+        """Keep a final record, which frees its gallery."""
+        return self.tell(job, finished_at=datetime.now(UTC), **changes)
 
     def cancel(self, job_id: str) -> Job:
         """Cancel a job: at once when nobody has begun it, else when its worker has finished a batch."""
-        job = self.get(job_id)
-        if job.is_final:
-            return job
-        self.request_cancel(job_id)
-        # What an earlier attempt has kept is removed by a worker.
-        if job.attempt == 0 and self.claim(job_id, 1, "cancelled before it began"):
-            return self.finish(job, state="cancelled")
-        return self.get(job_id)
+        with self._asking(self.state.changing()) as rows:
+            job, asked = _get(rows, job_id), {"cancel_requested": 1}
+            if job.is_final:
+                return job
+            never_begun = (jobs.c.id == job_id, jobs.c.state == "queued", jobs.c.attempt == 0)
+            ended = {"state": "cancelled", "finished_at": self._now(rows)}
+            return (
+                self._change(rows, *never_begun, **asked, **ended)
+                or self._change(rows, jobs.c.id == job_id, jobs.c.state.not_in(FINAL_STATES), **asked)
+                or _get(rows, job_id)
+            )
 
     def resume(self, job_id: str) -> Job:
         """Let a cancelled job wait for a worker again, which goes on after what was kept of it."""
-        cancelled = self.get(job_id)
-        if cancelled.state != "cancelled":
-            state = "being cancelled" if cancelled.cancel_requested else cancelled.state
-            raise RequestError(f"job '{job_id}' is {state}: only a cancelled one can be resumed")
-        self.queue.remove(f"cancel:{job_id}")
-        # Before the gallery is asked for: a job that is over could not hold it.
-        waiting = self.save(cancelled, state="queued", finished_at=None)
-        holder = self.reserve(waiting)
-        if holder != job_id:
-            self.save(waiting, state="cancelled", finished_at=cancelled.finished_at)
-            raise JobConflictError(waiting.gallery, holder)
-        self.queue.enqueue(job_id, self.n_claims(waiting) + 1)
-        return self.get(job_id)
+        with self._asking(self.state.changing()) as rows:
+            job = _get(rows, job_id)
+            if job.state != "cancelled":
+                state = "being cancelled" if job.cancel_requested else job.state
+                raise RequestError(f"job '{job_id}' is {state}: only a cancelled one can be resumed")
+            _require_free(job, self._all(rows)[0])
+            waits = {"state": "queued", "cancel_requested": 0, "finished_at": None}
+            return self._change(rows, jobs.c.id == job_id, **waits) or job
 
-    def keep_failures(self, job_id: str, failures: Sequence[JobFailure]) -> None:
-        """Keep the first 10,000 files that a job could not use."""
-        kept = _FAILURES.dump_json(tuple(failures[:_KEPT_FAILURES]))
-        self.queue.put(f"failures:{job_id}", zlib.compress(kept))
+    def keep_list(self, job_id: str, kind: ListKind, listed: Sequence[Any]) -> None:
+        """Keep what is listed beside a job, in place of what was; of failures the first 10,000."""
+        content = zlib.compress(json.dumps(listed[:_KEPT_FAILURES]).encode())
+        with self._asking(self.state.noting()) as rows:
+            rows.put(job_lists, {"id": job_id, "kind": kind, "content": content})
 
-    def failures(self, job: Job) -> tuple[JobFailure, ...]:
-        """The files that a job could not use, up to 10,000; those of its record where no others are kept."""
-        key = f"failures:{job.id}"
-        kept = self.queue.get(key).get(key)
-        if kept is None:
-            return job.progress.failures
+    def list_of(self, job_id: str, kind: ListKind) -> list[Any]:
+        """List that is kept beside a job; none where it is damaged."""
+        is_asked = (job_lists.c.id == job_id, job_lists.c.kind == kind)
+        with self._asking(self.state.reading()) as rows:
+            found = rows.all(job_lists, *is_asked, on_damage=lambda error: logger.warning("%s", error))
+        return list(json.loads(zlib.decompress(found[0].content))) if found else []
+
+    def _all(self, rows: Rows) -> tuple[list[Job], list[str]]:
+        """Every job, newest first, and the ids of damaged ones, which are told."""
+        found, damaged = [], []
+        asked = select(jobs).order_by(jobs.c.created_at.desc(), jobs.c.id.desc())
+        for row in rows.connection.execute(asked):
+            try:
+                found.append(_job(row))
+            except DamagedJobError as error:
+                logger.warning("%s", error)
+                damaged.append(row.id)
+        return found, damaged
+
+    def _is_free(self, now: float) -> ColumnElement[bool]:
+        waits = jobs.c.state == "queued"
+        if self._patient_until is None or now < self._patient_until:
+            return waits
+        return or_(waits, and_(jobs.c.state == "running", jobs.c.lease_until < now))
+
+    def _change(self, rows: Rows, *where: ColumnElement[bool], **values: Any) -> Job | None:
+        """Change what is loose of a job; None where none fits."""
+        values |= {"revision": jobs.c.revision + 1, "updated_at": self._now(rows)}
+        # Of whole numbers SQLite returns others here than it reads, so that the row is read.
+        changed = rows.connection.scalar(update(jobs).where(*where).values(values).returning(jobs.c.id))
+        return None if changed is None else _get(rows, changed)
+
+    def _now(self, rows: Rows) -> float:
+        return rows.now() if self._clock is None else self._clock()
+
+    @contextmanager
+    def _asking(self, transaction: AbstractContextManager[Rows]) -> Iterator[Rows]:
         try:
-            return _FAILURES.validate_json(zlib.decompress(kept))
-        except (ValueError, zlib.error) as error:
-            logger.warning("the list of failures of job %s is damaged: %s", job.id, error)
-            return job.progress.failures
+            with transaction as rows:
+                yield rows
+        except IndexerError as error:
+            raise JobsUnavailableError(self._note(f"the store of jobs does not answer: {error}")) from error
+        if self._problem is not None:
+            self._note(None)
 
-    def keep_lines(self, job_id: str, lines: Sequence[dict[str, Any]]) -> None:
-        """Keep the lines of a job's log, in place of those before."""
-        self.queue.put(f"log:{job_id}", zlib.compress(json.dumps(lines).encode()))
-
-    def lines(self, job_id: str) -> list[dict[str, Any]]:
-        """Lines of a job's log; none where it is damaged."""
-        kept = self.queue.get(f"log:{job_id}").get(f"log:{job_id}")
-        try:
-            return [] if kept is None else list(json.loads(zlib.decompress(kept)))
-        except (ValueError, zlib.error) as error:
-            logger.warning("the log of job %s is damaged: %s", job_id, error)
-            return []
-
-    def beat(self, job_id: str, sign: str) -> None:
-        """Leave a sign of life that differs from the one before."""
-        self.queue.put(f"beat:{job_id}", sign.encode())
-
-    def signs_of_life(self, job: Job) -> tuple[object, ...]:
-        """Something that changes as long as anybody works on a job."""
-        return job.revision, self.n_claims(job), self.queue.get(f"beat:{job.id}").get(f"beat:{job.id}")
-
-    def _holder(self, gallery: str) -> str | None:
-        found = self.queue.get(f"gallery:{gallery}")
-        return found[f"gallery:{gallery}"].decode() if found else None
-
-    def _is_over(self, job_id: str) -> bool:
-        try:
-            return self.get(job_id).is_final
-        except JobNotFoundError:
-            return True
-
-    def _forget_old(self) -> None:
-        for job in [job for job in self.all() if job.is_final][_KEPT:]:
-            self._forget(job)
-
-    def _forget(self, job: Job) -> None:
-        claims = [f"claim:{job.id}:{attempt}" for attempt in range(1, self.n_claims(job) + 1)]
-        others = (f"{one}:{job.id}" for one in _BESIDE)
-        self.queue.remove(*others, *claims, f"job:{job.id}")
+    def _note(self, problem: str | None) -> str:
+        with self._lock:
+            was_away, self._problem = self._problem is not None, problem
+            if problem is not None:
+                self._patient_until = None
+        if problem is None and was_away:
+            logger.warning("the store of jobs answers again")
+        elif problem is not None and not was_away:
+            logger.warning("%s; jobs wait for it", problem)
+        return problem or ""
 
 
-def _read(stored: Mapping[str, bytes], job_id: str) -> Job:
+def _is_attempt(job: Job) -> tuple[ColumnElement[bool], ...]:
+    return jobs.c.id == job.id, jobs.c.attempt == job.attempt, jobs.c.state == "running"
+
+
+def _require_free(job: Job, known: Sequence[Job]) -> None:
+    """Refuse a second job on a gallery."""
+    for one in known:
+        if one.gallery == job.gallery and not one.is_final:
+            raise JobConflictError(job.gallery, one.id)
+
+
+def _get(rows: Rows, job_id: str) -> Job:
+    found = rows.connection.execute(select(jobs).where(jobs.c.id == job_id)).first()
+    if found is None:
+        raise JobNotFoundError(job_id)
+    return _job(found)
+
+
+def _job(row: Row[Any]) -> Job:
+    values = row._asdict()
     try:
-        job = Job.model_validate_json(unsealed(stored[f"job:{job_id}"]))
+        if seal_of(jobs, values) != row.seal:
+            raise DamagedJobError(row.id)
+        parsed = {name: json.loads(values[name]) for name in _JSON if values[name] is not None}
+        return Job.model_validate(values | parsed)
     except ValueError as error:
-        raise DamagedJobError(job_id) from error
-    return job.model_copy(update={"cancel_requested": f"cancel:{job_id}" in stored})
+        raise DamagedJobError(row.id) from error
+
+
+def _row(job: Job, names: Iterable[str] = Job.model_fields) -> dict[str, Any]:
+    """Columns of a record, or some of them."""
+    told = job.model_dump(mode="json", include={*names})
+    return {name: _stored(getattr(job, name), value) for name, value in told.items()}
+
+
+def _stored(value: object, told: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.timestamp()
+    if isinstance(value, bool):
+        return int(value)
+    return told if told is None or isinstance(told, str | int) else json.dumps(told)

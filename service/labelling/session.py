@@ -1,11 +1,8 @@
-"""Labelling session: a person's answers about pairs, on the disk, and the threshold that follows from them.
+"""Labelling session: a person's answers about pairs, and the threshold that follows from them.
 
-<gallery>/labelling/<id>/session.json    what is asked for, and of which version and pipeline
-<gallery>/labelling/<id>/pairs.npz       the pairs that questions are drawn from
-<gallery>/labelling/<id>/answers.json    every question and its answer, in order; replaced in one step
-<gallery>/labelling/current              id of the session under way
-
-A session ends as a calibration of its id, whose proof stays here.
+What is asked for, and of which version and pipeline, is a document, with the pairs that questions are drawn
+from beside it; the answers are verdicts. The document without an id names the session under way. A session
+ends as a calibration of its id, whose proof stays here.
 """
 
 from __future__ import annotations
@@ -13,28 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from functools import cached_property
-from pathlib import Path
-from typing import Self, TypeVar
+from typing import Any, Self
 
-import numpy as np
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, ValidationError
+from sqlalchemy import Row
 
-from vicinal.calibration import CalibrationError, RateInterval, Target, TopScoreCounts, UnreachableTargetError
-from vicinal.calibration.arrays import Ints
+from vicinal.calibration import CalibrationError, Target, TopScoreCounts, UnreachableTargetError
 from vicinal.calibration.rates.answered_pairs import AnsweredPairs
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.storage.files import (
-    file_lock,
-    make_folder,
-    read_bound,
-    read_sealed,
-    remove_file,
-    write_bound,
-    write_sealed,
-)
+from vicinal.indexer.state import DamagedRowError, Rows, state_of
+from vicinal.indexer.state.schema import attachments, documents, verdicts
 from vicinal.indexer.views.view import GalleryView
-from vicinal.models.configs.sealed_json import BrokenSealError
 from vicinal.models.errors import ReadyEmbeddingsError
 from vicinal.service.errors import CalibrationRecordError, RequestError
 from vicinal.service.labelling.questions import (
@@ -49,19 +35,19 @@ from vicinal.service.labelling.questions import (
 from vicinal.service.measuring.evidence import AnswerEvidence, Evidence, StatedRate
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.measuring.records.record import CalibrationRecord, Rates, new_calibration_id
-from vicinal.service.records import remedy_of
+from vicinal.service.records import remedy_of_row
 from vicinal.service.search.pipeline import Pipeline
 from vicinal.service.search.scorer import Scorer
 
-Model = TypeVar("Model", bound=BaseModel)
-_PATIENCE_SECONDS = 10.0
 # From so many answers on, further ones say little.
 _MANY = 300
-_FOLDER, _CURRENT = "labelling", "current.json"
+_KIND, _PAIRS = "labelling", "pairs"
+_SAID = {True: "same", False: "different", None: "unsure"}
+_MEANT = {said: same for same, said in _SAID.items()}
 
 
 class _Head(BaseModel, frozen=True, extra="forbid"):
-    """The session's first file: never changed."""
+    """Request of a session: never changed."""
 
     id: str
     created_at: datetime
@@ -71,22 +57,6 @@ class _Head(BaseModel, frozen=True, extra="forbid"):
     version: int
     n_items: int
     seed: int = 0
-    pairs_sha256: str = ""
-
-
-class _Answered(BaseModel, frozen=True, extra="forbid"):
-    """Question and its answer."""
-
-    pair: int
-    same: bool | None
-
-
-class _Answers(BaseModel, frozen=True, extra="forbid"):
-    answers: list[_Answered] = []
-
-
-class _Current(BaseModel, frozen=True, extra="forbid"):
-    session: str
 
 
 class LabelEstimate(BaseModel, frozen=True, extra="forbid"):
@@ -117,13 +87,9 @@ class LabelState(BaseModel, frozen=True, extra="forbid"):
     """State of a session."""
 
     id: str = Field(description="Id of the session, and of the calibration that it ends as.")
-    gallery: str
     target: str
-    pipeline: str
     n_answers: int = Field(description="Answers so far, those that could not tell included.")
-    n_skipped: int = Field(description="Answers that could not tell.")
     n_gone: int = Field(description="Answers about photos that are gone: kept, and counted in nothing.")
-    fewest: int = Field(description="Answers before which nothing is estimated.")
     questions: list[LabelQuestion] = Field(
         description="What is asked next; the first is to be answered now. Empty when all pairs were."
     )
@@ -139,10 +105,25 @@ class LabelSession:
 
     def __init__(self, gallery: Gallery, session_id: str, view: GalleryView) -> None:
         self.gallery = gallery
-        self._view = view
-        self.path = gallery.path / _FOLDER / session_id
-        self.head = _read(self.path / "session.json", _Head)
-        self._known: tuple[list[_Answered], AnsweredPairs] | None = None
+        self._view, self._state = view, state_of(gallery.path)
+        with self._state.reading() as rows, _told(gallery):
+            self.head = _Head.model_validate_json(_document(rows, session_id) or "")
+            c = attachments.c
+            found = rows.first(attachments, c.kind == _KIND, c.id == session_id, c.name == _PAIRS)
+        drawn = ScoredPairs.from_bytes(b"" if found is None else found.content)
+        # Those of items that are there, and their places among all, by which answers are kept.
+        self.pairs, self._places = drawn.among(view.live)
+        self._read()
+
+    def _read(self) -> None:
+        """Read the answers so far; those about photos that are there count."""
+        said, place_of = self.answers(), {pair: place for place, pair in enumerate(self._places.tolist())}
+        there = [one for one in said if one.pair in place_of]
+        self._n_answers = len(said)
+        self._asked = [place_of[one.pair] for one in there]
+        self._replies = [_MEANT[one.said] for one in there]
+        self._n_told = len(there) - self._replies.count(None)
+        self._known: dict[int, AnsweredPairs] = {}
 
     @classmethod
     def start(cls, matcher: Matcher, target: Target) -> Self:
@@ -173,23 +154,22 @@ class LabelSession:
             raise CalibrationError(
                 f"gallery '{matcher.gallery.name}' has {len(view)} images: pairs take two of them"
             )
-        folder = matcher.gallery.path / _FOLDER
-        make_folder(folder / head.id)
-        bound = write_bound(folder / head.id / "pairs.npz", pairs.to_bytes())
-        head = head.model_copy(update={"pairs_sha256": bound})
-        write_sealed(folder / head.id / "answers.json", _Answers().model_dump_json())
-        write_sealed(folder / head.id / "session.json", head.model_dump_json(indent=2))
-        # Last, so that a session that is there is complete.
-        write_sealed(folder / _CURRENT, _Current(session=head.id).model_dump_json())
+        at = head.created_at.timestamp()
+        session = {"kind": _KIND, "id": head.id, "at": at, "content": head.model_dump_json()}
+        with state_of(matcher.gallery.path).changing() as rows:
+            rows.add(documents, session)
+            rows.add(attachments, {**session, "name": _PAIRS, "content": pairs.to_bytes()})
+            rows.put(documents, {**session, "id": "", "content": head.id})
         return cls(matcher.gallery, head.id, view)
 
     @classmethod
     def current(cls, matcher: Matcher) -> Self | None:
         """The session under way; None where there is none, or searches have changed since it began."""
-        path = matcher.gallery.path / _FOLDER / _CURRENT
-        if not path.exists():
+        with state_of(matcher.gallery.path).reading() as rows, _told(matcher.gallery):
+            session_id = _document(rows, "")
+        if session_id is None:
             return None
-        found = cls(matcher.gallery, _read(path, _Current).session, matcher.view)
+        found = cls(matcher.gallery, session_id, matcher.view)
         manifest = matcher.snapshot.manifest
         is_same = (found.head.version, found.head.bundle) == (manifest.version, manifest.bundle)
         return found if is_same and found.head.pipeline == matcher.pipeline else None
@@ -207,104 +187,97 @@ class LabelSession:
             return found
         return cls.start(matcher, target)
 
-    def answers(self) -> list[_Answered]:
-        """Questions and answers so far."""
-        return _read(self.path / "answers.json", _Answers).answers
+    def answers(self) -> list[Row[Any]]:
+        """Rows of the answers so far."""
+        with self._state.reading() as rows, _told(self.gallery):
+            return rows.all(verdicts, verdicts.c.session == self.head.id, order_by=[verdicts.c.number])
 
-    def answer(self, number: int, same: bool | None) -> None:
-        """Keep the answer to a question, numbered from 0; None where it cannot be told."""
-        with self._changing() as answers:
-            if number != len(answers):
-                raise RequestError(
-                    f"question {number + 1} is not to be answered now, {len(answers) + 1} is: somebody else "
-                    "answers too, or the page is old"
-                )
-            questions = self.questions(answers)
-            if not questions:
-                raise RequestError("all pairs were asked about: finish the session")
-            answers.append(_Answered(pair=int(self._held[1][questions[0].pair]), same=same))
+    def answer(self, number: int, same: bool | None, *, by: str = "") -> None:
+        """Keep the answer of a person to a question, numbered from 0; None where it cannot be told."""
+        _require_next(number, self._n_answers)
+        questions = self.questions()
+        if not questions:
+            raise RequestError("all pairs were asked about: finish the session")
+        first, other = (one["id"] for one in self._view.items(questions[0].items))
+        said = {"session": self.head.id, "said": _SAID[same], "first": first, "other": other, "by": by}
+        said |= {"pair": int(self._places[questions[0].pair]), "at": datetime.now(UTC).timestamp()}
+        with self._state.changing() as rows:
+            _require_next(number, rows.count(verdicts, verdicts.c.session == self.head.id))
+            rows.add(verdicts, {"number": rows.next_number("verdict"), "place": 0, **said})
+        self._read()
 
     def undo(self) -> None:
         """Forget the last answer; its question comes again."""
-        with self._changing() as answers:
-            there = np.flatnonzero(np.isin([one.pair for one in answers], self._held[1]))
-            if not len(there):
-                raise RequestError("there is no answer to take back")
-            del answers[there[-1]]
+        there = [one.number for one in self.answers() if one.pair in self._places]
+        if not there:
+            raise RequestError("there is no answer to take back")
+        with self._state.changing() as rows:
+            rows.remove(verdicts, verdicts.c.number == there[-1])
+        self._read()
 
-    def questions(self, answers: list[_Answered] | None = None) -> list[Question]:
+    def questions(self) -> list[Question]:
         """Questions that are asked next, as far as that is settled: the first is to be answered now."""
-        so_far = self._counted(answers)
-        n_before = len(so_far) // BLOCK * BLOCK
-        asked, replies = _columns(so_far[:n_before])
-        head = self.head
-        found = self._posterior(so_far[:n_before])
-        block = next_block(self.pairs, asked, replies, found=found, target=head.target, seed=head.seed)
-        return block[len(so_far) - n_before :]
+        n = len(self._asked) // BLOCK * BLOCK
+        options: dict[str, Any] = {"target": self.head.target, "seed": self.head.seed}
+        found = self._posterior(n)
+        block = next_block(self.pairs, self._asked[:n], self._replies[:n], found=found, **options)
+        return block[len(self._asked) - n :]
 
-    def estimate(self, answers: list[_Answered] | None = None) -> LabelEstimate | None:
+    def estimate(self) -> LabelEstimate | None:
         """The threshold that the answers so far give; None with too few, or where none holds the target."""
-        so_far, target = self._counted(answers), self.head.target
-        n_told = _n_told(so_far)
-        if n_told < FEWEST:
+        if self._n_told < FEWEST:
             return None
-        found = self._posterior(so_far)
+        found, target = self._posterior(), self.head.target
         border = found.border(target)
         if border is None:
             return None
         rates = [found.interval(Target(rate=one, value=0.5), border) for one in ("precision", "far")]
         return LabelEstimate(
             threshold=float(self.pairs.strata.lowest[border]),
-            precision=_stated(rates[0]),
-            far=_stated(rates[1]),
-            errors=_stated(found.error_interval()),
-            is_enough=progress(found, n_told, target) >= 1.0,
+            precision=StatedRate.of(rates[0]),
+            far=StatedRate.of(rates[1]),
+            errors=StatedRate.of(found.error_interval()),
+            is_enough=progress(found, self._n_told, target) >= 1.0,
         )
 
     def state(self) -> LabelState:
         """State for a page."""
-        answers, head = self.answers(), self.head
-        counted, estimate = self._counted(answers), self.estimate(answers)
-        n_told = _n_told(counted)
-        questions = [
-            LabelQuestion(number=number, items=tuple(one["id"] for one in self._view.items(question.items)))
-            for number, question in enumerate(self.questions(answers), start=len(answers))
-        ]
+        head, estimate = self.head, self.estimate()
         return LabelState(
             id=head.id,
-            gallery=self.gallery.name,
             target=str(head.target),
-            pipeline=head.pipeline.key,
-            n_answers=len(answers),
-            n_skipped=len(counted) - n_told,
-            n_gone=len(answers) - len(counted),
-            fewest=FEWEST,
-            questions=questions,
-            progress=progress(self._posterior(counted), n_told, head.target),
+            n_answers=self._n_answers,
+            n_gone=self._n_answers - len(self._asked),
+            questions=[
+                LabelQuestion(
+                    number=number, items=tuple(one["id"] for one in self._view.items(question.items))
+                )
+                for number, question in enumerate(self.questions(), start=self._n_answers)
+            ],
+            progress=progress(self._posterior(), self._n_told, head.target),
             estimate=estimate,
-            sentence=_sentence(n_told, estimate),
+            sentence=_sentence(self._n_told, estimate),
         )
 
     def finish(self, matcher: Matcher) -> CalibrationRecord:
         """Make a calibration of the answers, and put it in force."""
-        answers = self._counted()
-        n_told = _n_told(answers)
-        if n_told < FEWEST:
-            raise CalibrationError(f"{n_told} answers say too little: go on to {FEWEST} at least")
-        found, head = self.estimate(), self.head
+        if self._n_told < FEWEST:
+            raise CalibrationError(f"{self._n_told} answers say too little: go on to {FEWEST} at least")
+        found = self.estimate()
         if found is None:
-            raise self._unreachable(answers)
-        distinct = {one.pair for one in answers if one.same is not None}
+            raise self._unreachable()
+        told = {pair for pair, same in zip(self._asked, self._replies, strict=True) if same is not None}
         evidence = AnswerEvidence(
             n_pairs=len(self.pairs.scores),
-            n_asked=len(distinct),
-            n_again=n_told - len(distinct),
-            n_skipped=len(answers) - n_told,
+            n_asked=len(told),
+            n_again=self._n_told - len(told),
+            n_skipped=self._replies.count(None),
             precision=found.precision,
             far=found.far,
             errors=found.errors,
         )
-        asked_for = {name: value for name, value in head if name not in ("created_at", "pairs_sha256")}
+        asked_for = {name: value for name, value in self.head if name != "created_at"}
+        top_scores = TopScoreCounts.of_calibration(self.pairs.top_scores, found.threshold)
         record = CalibrationRecord(
             **asked_for,
             format_version=2,
@@ -312,24 +285,22 @@ class LabelSession:
             source="answers",
             threshold=found.threshold,
             rates=Rates(far=found.far.rate, frr=None, fpir=None, fnir=None, hit_rate_1=None),
-            evidence=Evidence(
-                rates={},
-                answers=evidence,
-                top_scores=TopScoreCounts.of_calibration(self.pairs.top_scores, found.threshold),
-            ),
+            evidence=Evidence(rates={}, answers=evidence, top_scores=top_scores),
         )
         kept = matcher.calibrations.add(record)
-        self.discard()
+        with self._state.changing() as rows:
+            rows.remove(documents, documents.c.kind == _KIND, documents.c.id == "")
         return kept
 
-    def _posterior(self, answers: list[_Answered]) -> AnsweredPairs:
-        """Posterior of the answers; a call asks for the same several times."""
-        if self._known is None or self._known[0] != answers:
-            self._known = list(answers), posterior(self.pairs, *_columns(answers), self.head.seed)
-        return self._known[1]
+    def _posterior(self, n: int | None = None) -> AnsweredPairs:
+        """Posterior of the first n answers, or of all; a call asks for the same several times."""
+        n = len(self._asked) if n is None else n
+        if n not in self._known:
+            self._known[n] = posterior(self.pairs, self._asked[:n], self._replies[:n], self.head.seed)
+        return self._known[n]
 
-    def _unreachable(self, answers: list[_Answered]) -> UnreachableTargetError:
-        rates = self._posterior(answers).rate(self.head.target).mean(axis=0)
+    def _unreachable(self) -> UnreachableTargetError:
+        rates = self._posterior().rate(self.head.target).mean(axis=0)
         is_precision = self.head.target.rate == "precision"
         return UnreachableTargetError(
             str(self.head.target),
@@ -338,43 +309,13 @@ class LabelSession:
             "even of the most alike photos too many are different",
         )
 
-    def discard(self) -> None:
-        """End the session; its answers stay on the disk."""
-        remove_file(self.path.parent / _CURRENT)
 
-    def _counted(self, answers: list[_Answered] | None = None) -> list[_Answered]:
-        """Answers, all when None, about photos that are there, each with the place of its pair in `pairs`."""
-        so_far = self.answers() if answers is None else answers
-        place_of = {int(pair): place for place, pair in enumerate(self._held[1])}
-        return [_Answered(pair=place_of[one.pair], same=one.same) for one in so_far if one.pair in place_of]
-
-    @property
-    def pairs(self) -> ScoredPairs:
-        """The pairs that questions are drawn from: of items that are there."""
-        return self._held[0]
-
-    @cached_property
-    def _held(self) -> tuple[ScoredPairs, Ints]:
-        """The `pairs`, and their places among all that were drawn, by which answers are kept."""
-        path = self.path / "pairs.npz"
-        try:
-            drawn = ScoredPairs.from_bytes(read_bound(path, self.head.pairs_sha256))
-        except (OSError, BrokenSealError) as error:
-            raise _damaged(path) from error
-        return drawn.among(self._view.live)
-
-    @contextmanager
-    def _changing(self) -> Iterator[list[_Answered]]:
-        """The answers, which are kept as they are left."""
-        busy = f"another answer about gallery '{self.gallery.name}' is being kept"
-        with file_lock(self.path / "answers.lock", busy, patience=_PATIENCE_SECONDS):
-            answers = self.answers()
-            yield answers
-            write_sealed(self.path / "answers.json", _Answers(answers=answers).model_dump_json())
-
-
-def _columns(answers: list[_Answered]) -> tuple[list[int], list[bool | None]]:
-    return [one.pair for one in answers], [one.same for one in answers]
+def _require_next(number: int, n_answers: int) -> None:
+    if number != n_answers:
+        raise RequestError(
+            f"question {number + 1} is not to be answered now, {n_answers + 1} is: somebody else "
+            "answers too, or the page is old"
+        )
 
 
 def _sentence(n_told: int, found: LabelEstimate | None) -> str:
@@ -394,21 +335,18 @@ def _sentence(n_told: int, found: LabelEstimate | None) -> str:
     return "Go on: this is not known well enough yet."
 
 
-def _n_told(answers: list[_Answered]) -> int:
-    return sum(one.same is not None for one in answers)
+def _document(rows: Rows, session_id: str) -> str | None:
+    found = rows.first(documents, documents.c.kind == _KIND, documents.c.id == session_id)
+    return None if found is None else str(found.content)
 
 
-def _stated(found: RateInterval) -> StatedRate:
-    return StatedRate(rate=found.rate, low=found.low, high=found.high)
-
-
-def _read(path: Path, model: type[Model]) -> Model:
+@contextmanager
+def _told(gallery: Gallery) -> Iterator[None]:
+    """Say what would help where a row is damaged, or is not what it was in an earlier release."""
     try:
-        return model.model_validate_json(read_sealed(path))
-    except (OSError, ValueError) as error:
-        raise _damaged(path) from error
-
-
-def _damaged(path: Path) -> CalibrationRecordError:
-    gallery = next(one.parent for one in path.parents if one.name == _FOLDER)
-    return CalibrationRecordError(f"'{path}' is missing or damaged: ", remedy_of(gallery, path))
+        yield
+    except (DamagedRowError, ValidationError) as error:
+        raise CalibrationRecordError(
+            f"the labelling of gallery '{gallery.name}' is damaged: ",
+            remedy_of_row(gallery.path, _KIND),
+        ) from error

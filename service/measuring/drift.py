@@ -1,17 +1,17 @@
-"""Drift of searches by counts: `<gallery>/calibrations/drift/<calibration>.<replica>.json` of a process."""
+"""Drift of searches by what each process counted."""
 
 from __future__ import annotations
 
 import logging
 from datetime import datetime
-from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
 from vicinal.calibration import TopScoreCounts, measure_drift
 from vicinal.calibration.frozen import Frozen
-from vicinal.indexer.storage.files import read_sealed
+from vicinal.indexer.state import DamagedRowError
+from vicinal.indexer.state.schema import search_counts
 from vicinal.service.measuring.records.record import CalibrationRecord
 from vicinal.service.measuring.records.store import CalibrationStore
 
@@ -57,10 +57,16 @@ class DriftState(BaseModel, frozen=True):
 
 
 class SearchCounts(Frozen):
-    """Counts of one process since a calibration was put in force, as they are written."""
+    """Counts of one process since a calibration was put in force."""
 
     since: datetime | None
     counts: TopScoreCounts
+
+    def write(self, store: CalibrationStore, calibration: str, counter: str) -> None:
+        """Keep them as those of one process, in place of what it kept before."""
+        row = {"calibration": calibration, "counter": counter, "since": _seconds(self.since)}
+        with store.state.noting() as rows:
+            rows.put(search_counts, {**row, "content": self.model_dump_json()})
 
 
 def read_drift(
@@ -68,9 +74,11 @@ def read_drift(
     record: CalibrationRecord,
     *,
     own: SearchCounts | None = None,
-    replica: str | None = None,
+    counter: str = "",
 ) -> DriftState:
-    """Drift since a record was put in force, over what all processes have written."""
+    """Drift since a record was put in force, over what all processes have written; with `own` counts of one
+    process in place of what that has written.
+    """
     activation = store.activation(record.pipeline)
     unknown = DriftState(calibration=record.id, pipeline=record.pipeline.key, since=None, level="unknown")
     if record.evidence is None:
@@ -79,10 +87,11 @@ def read_drift(
         return unknown.model_copy(update={"reason": "it is not in force: searches are not counted"})
     unknown = unknown.model_copy(update={"since": activation.at})
     reference = record.evidence.top_scores
-    parts = [] if own is None else [own]
-    own_file = None if own is None else counts_file(store, record, replica)
-    files = sorted((store.path / "drift").glob(f"{record.id}.*.json"))
-    parts += filter(None, (read_counts(path) for path in files if path != own_file))
+    since = search_counts.c.since == _seconds(activation.at)
+    with store.state.reading() as rows:
+        written = rows.all(search_counts, search_counts.c.calibration == record.id, since, on_damage=_tell)
+    parts = [SearchCounts.model_validate_json(one.content) for one in written if one.counter != counter]
+    parts += [own] if own is not None else []
     counted = [reference.emptied()]
     counted += [
         one.counts for one in parts if one.since == activation.at and one.counts.edges == reference.edges
@@ -118,17 +127,9 @@ def drift_note(gallery: str, state: DriftState) -> str:
     )
 
 
-def read_counts(path: Path) -> SearchCounts | None:
-    """Counts on the disk; None where there are none. Damaged ones are told, and counting begins anew."""
-    try:
-        return SearchCounts.model_validate_json(read_sealed(path))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError) as error:
-        logger.warning("'%s' cannot be read, its counts are left out: %s", path, " ".join(str(error).split()))
-        return None
+def _tell(damage: DamagedRowError) -> None:
+    logger.warning("%s: these counts of searches are left out", damage)
 
 
-def counts_file(store: CalibrationStore, record: CalibrationRecord, replica: str | None) -> Path:
-    """File in which the process of a number writes its counts."""
-    return store.path / "drift" / f"{record.id}.{replica}.json"
+def _seconds(at: datetime | None) -> float | None:
+    return None if at is None else at.timestamp()

@@ -83,8 +83,6 @@ class VisitEvidence(Recorded):
         shown: The rates that it shows with visits kept apart; the difference is the optimism of mixing them.
     """
 
-    former_keys = ("n_alone", "are_told")
-
     by: str
     n_visits: int
     joined: dict[str, int] = Field(default_factory=dict)
@@ -182,6 +180,11 @@ class StatedRate(Frozen):
     low: float
     high: float
 
+    @classmethod
+    def of(cls, found: RateInterval) -> Self:
+        """A rate as it is told."""
+        return cls(rate=found.rate, low=found.low, high=found.high)
+
 
 class AnswerEvidence(Frozen):
     """Evidence of a threshold from answers about pairs of photos (`calibration.rates.answered_pairs`).
@@ -255,8 +258,6 @@ class OpisEvidence(Recorded):
         n_classes: Classes with positive and negative pairs.
     """
 
-    former_keys = ("epsilon_floor_spread", "distance_range", "n_left_out")
-
     opis: float
     epsilon_opis: float
     floor: float | None
@@ -274,8 +275,6 @@ class OpisEvidence(Recorded):
 
 class ClassEvidence(Recorded):
     """Mean utility of one class over the calibration range, in [0, 1]."""
-
-    former_keys = ("lowest_utility",)
 
     label: str
     mean_utility: float
@@ -312,11 +311,6 @@ class Evidence(Recorded):
             (`calibration.drift`).
         metric: The gallery's own metric beside the best photo's score; None where that was not tried.
     """
-
-    former_keys = (
-        *("margins", "near_fpir", "far_fpir", "predictions"),
-        *("larger_galleries", "group_forms", "reranks", "near_duplicates"),
-    )
 
     rates: dict[str, RateEvidence]
     absent: float | None = None

@@ -40,7 +40,7 @@ class GalleryThresholds:
         self.gallery = gallery
         self.view = view
         self.bundle = bundle
-        self.records = CalibrationStore(gallery.calibrations_path, calibrated_as=view.calibrated_as)
+        self.records = CalibrationStore(gallery.path, calibrated_as=view.calibrated_as)
         self._n_common: dict[int, tuple[int, int] | None] = {}
         self._strangers: dict[str, StrangerScores | None] = {}
         # What a record means for this state stays the same until it is tried.
@@ -340,9 +340,9 @@ class Matcher(GallerySearch):
         if not chose_labels(record) or record.pipeline.slot != chosen.slot or chosen.slot == present.slot:
             return
         if chosen.slot == self._default.slot:
-            self.pipeline_file.clear()
+            self.pipeline_store.clear()
             return
-        self.pipeline_file.put_in_force(
+        self.pipeline_store.put_in_force(
             ChosenPipeline(pipeline=chosen, bundle=record.bundle, calibration=record.id, at=datetime.now(UTC))
         )
 
@@ -357,5 +357,5 @@ class Matcher(GallerySearch):
             before = self.calibrations.active(self._default)
             if active.source != "calibration" or pipeline.slot != active.pipeline.slot or before is None:
                 raise
-            self.pipeline_file.clear()
+            self.pipeline_store.clear()
             return before

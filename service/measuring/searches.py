@@ -114,6 +114,6 @@ def with_telling(
         band = UnsureBand(lowest=lowest, known=shares[0], strangers=shares[1])
     told, one = evidence.searches, before and searches.interval(target.rate, before, TELLING)
     if told is not None and one:
-        stated = StatedRate(rate=one.rate, low=one.low, high=one.high)
+        stated = StatedRate.of(one)
         told = told.model_copy(update={"before": before, "at_before": stated})
     return evidence.model_copy(update={"unsure": band, "searches": told})

@@ -9,8 +9,8 @@ from pydantic import Field, StrictBool, model_validator
 from vicinal.service.request_fields import RequestFields
 
 if TYPE_CHECKING:
+    from vicinal.service.answering.kept import AnswerKind
     from vicinal.service.answering.review import GivenAnswerBody, SearchReview
-    from vicinal.service.answering.store import AnswerKind
     from vicinal.service.operations.place import Place
 
 NOBODY = "nobody named"

@@ -34,7 +34,7 @@ def run(place: Place, request: DuplicateOptions, progress: Progress) -> Duplicat
 def _keep(place: Place, found: DuplicateRecord) -> None:
     from vicinal.service.duplicates.finding import DuplicateStore
 
-    DuplicateStore(place.gallery).keep_newest(found)
+    DuplicateStore(place.gallery.path).keep_newest(found)
 
 
 def _told(_: Place, found: DuplicateRecord) -> dict[str, Any]:

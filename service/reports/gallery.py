@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from vicinal.indexer.disk import paths_below
 from vicinal.indexer.errors import BundleMismatchError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.hygiene import Hygiene, examine_items
 from vicinal.indexer.reader import GalleryReader
-from vicinal.indexer.storage.disk import paths_below
 from vicinal.indexer.storage.files import size_of
 from vicinal.indexer.views.view import GalleryView
 from vicinal.service.answering.store import SearchStore
@@ -47,11 +47,10 @@ def gallery_lines(gallery: Gallery, bundles: ServedBundles) -> Iterator[str]:
     yield (
         f"{made_by}, index {built.index}, {mebibytes(size)} on the disk in {number_of(n_versions, 'version')}"
     )
-    searches = SearchStore(gallery.path)
-    if searches.exists:
-        n_kept = searches.n_readable
-        said = "a file that cannot be read" if n_kept is None else number_of(n_kept, "search", "searches")
-        yield f"Kept for review: {said}, {mebibytes(searches.n_bytes)} of these"
+    n_kept, n_bytes = SearchStore(gallery.path).readable
+    if n_kept:
+        kept = number_of(n_kept, "search", "searches")
+        yield f"Kept for review: {kept}, {mebibytes(n_bytes)} of these"
     yield from (f"note: {line}" for line in _notes(gallery, view, noun))
 
 

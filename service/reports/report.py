@@ -107,11 +107,7 @@ def _summary(matcher: Matcher, record: CalibrationRecord, is_active: bool) -> Ca
         {
             **dict(record),
             "target": str(record.target) if record.target else None,
-            "promised": {
-                name: StatedRate(rate=one.rate, low=one.low, high=one.high)
-                for name, one in ranges.items()
-                if one is not None
-            },
+            "promised": {name: StatedRate.of(one) for name, one in ranges.items() if one is not None},
             "pipeline": record.pipeline.key,
             "is_active": is_active,
             "state": standing and standing.state,

@@ -278,6 +278,14 @@ class Answer:
         Field(description="Id of the search where it is kept, to say later what was right; else null."),
     ] = None
 
+    @property
+    def entries(self) -> list[tuple[str | None, Candidate, float]]:
+        """Groups that were scored, best first: their names, best items, and the scores that decide."""
+        groups = [*(self.groups or ()), *(self.candidate_groups or ())]
+        return [(one.group, one.items[0], one.score) for one in groups if one.items] or [
+            (one.label, one, one.score) for one in (*self.matches, *self.candidates)
+        ]
+
 
 class ThresholdsInForce(Protocol):
     """Threshold in force for each pipeline, on one state of a gallery."""

@@ -48,9 +48,9 @@ from vicinal.service.search.item_groups import BuiltGroups, ItemGroups
 from vicinal.service.search.item_spaces import OpenedRefiner, is_excluded, open_refiner
 from vicinal.service.search.pipeline import (
     ActivePipeline,
-    ActivePipelineFile,
     Pipeline,
     PipelineSource,
+    PipelineStore,
     choose_pipeline,
     service_pipeline,
 )
@@ -127,7 +127,7 @@ class GallerySearch:
         self.gallery = gallery
         self.embedder = embedder
         self._default = pipeline or service_pipeline(Pipeline(), embedder.bundle)
-        self.pipeline_file = ActivePipelineFile(gallery.calibrations_path)
+        self.pipeline_store = PipelineStore(gallery.path)
         self._refiner = refiner
         self.different: DifferentItems | None = None
         self._refinements: dict[tuple[bool, int], OpenedRefiner | None] = {}
@@ -150,7 +150,7 @@ class GallerySearch:
     @property
     def active_pipeline(self) -> ActivePipeline:
         """Pipeline that `auto` stands for, and why."""
-        return self.pipeline_file.resolve(self._default, self.embedder.bundle)
+        return self.pipeline_store.resolve(self._default, self.embedder.bundle)
 
     @property
     def pipeline(self) -> Pipeline:
@@ -164,7 +164,7 @@ class GallerySearch:
 
     def keep_of(self, other: GallerySearch) -> None:
         """Keep what the search of another state has found out, as far as it holds for this one."""
-        self.pipeline_file = other.pipeline_file
+        self.pipeline_store = other.pipeline_store
         self.different = other.different
         if self.snapshot is other.snapshot:
             self._refinements = other._refinements

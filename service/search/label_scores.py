@@ -1,8 +1,7 @@
 """Label scores: how labels score for a query by a metric that was learned from the gallery's labels.
 
-    <gallery>/calibrations/metrics/
-      <SHA-256>.npz                          a metric, which the group of a calibration names
-      beside.json, <SHA-256>.npz             sums of labelled photos beside the gallery, of one bundle
+A metric is kept by its SHA-256, which the group of a calibration names; sums of labelled photos beside the
+gallery with the bundle that embedded them.
 
 A metric is made when a gallery is calibrated, and stays what it was; the means and numbers of photos that it
 is used with are those of the gallery at the moment, live changes included.
@@ -13,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -21,13 +19,14 @@ from cachetools import LRUCache
 
 from vicinal.calibration.advice import advise
 from vicinal.calibration.arrays import FloatArray, Floats, Ints
-from vicinal.calibration.frozen import Frozen
 from vicinal.calibration.lda import LabelMetric, LabelScatter, label_sums
-from vicinal.indexer.storage.files import read_bound, read_sealed, remove_file, write_bound, write_sealed
+from vicinal.indexer.state import DamagedRowError, Rows, state_of
+from vicinal.indexer.state.schema import attachments
 from vicinal.indexer.views.view import GalleryView
-from vicinal.models.configs.sealed_json import BrokenSealError
 from vicinal.service.errors import CalibrationRecordError
 
+# Of what is kept: metrics by their SHA-256, labels beside a gallery by their bundle.
+_METRIC, _BESIDE = "metric", "beside"
 # Metrics that are kept in memory, also those that no file holds yet.
 _MOST_METRICS = 16
 _metrics: LRUCache[str, LabelMetric] = LRUCache(_MOST_METRICS)
@@ -42,90 +41,63 @@ def note_metric(metric: LabelMetric) -> str:
     return name
 
 
-def keep_metric(gallery: Path, name: str) -> None:
-    """Write a metric that was noted into the folder of a gallery, where it is not there yet."""
-    path = _file_of(gallery, name)
-    if not path.is_file():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_bound(path, metric_of(gallery, name).to_bytes())
+def keep_metric(rows: Rows, gallery: Path, name: str) -> None:
+    """Keep a metric that was noted for a gallery, where it is not kept yet."""
+    content = metric_of(gallery, name).to_bytes()
+    rows.put(attachments, {"kind": _METRIC, "id": name, "name": "", "content": content}, keep=True)
 
 
 def metric_of(gallery: Path, name: str) -> LabelMetric:
     """The metric of a name.
 
     Raises:
-        CalibrationRecordError: Its file is missing or damaged.
+        CalibrationRecordError: It is missing or damaged.
     """
     with _noting:
         found = _metrics.get(name)
     if found is not None:
         return found
-    path = _file_of(gallery, name)
     try:
-        found = LabelMetric.from_bytes(read_bound(path, name))
-    except (OSError, BrokenSealError) as error:
-        state = "missing" if isinstance(error, OSError) else "damaged"
-        raise CalibrationRecordError(f"the metric '{path}' is {state}: calibrate again") from error
+        with state_of(gallery).reading() as rows:
+            row = rows.first(attachments, attachments.c.kind == _METRIC, attachments.c.id == name)
+    except DamagedRowError as error:
+        raise CalibrationRecordError(f"{error}: calibrate again") from error
+    if row is None:
+        raise CalibrationRecordError(f"the metric of gallery '{gallery.name}' is missing: calibrate again")
+    found = LabelMetric.from_bytes(row.content)
     with _noting:
         _metrics[name] = found
     return found
 
 
-class LabelsBeside(Frozen):
-    """Labelled photos beside a gallery's: the bundle that embedded them, and the file of their sums."""
-
-    bundle: str
-    sha256: str
-
-
 def keep_beside(gallery: Path, bundle: str, labels: LabelScatter) -> None:
     """Let calibrations use labels beside the gallery's, in place of any before."""
-    forget_beside(gallery)
-    content = labels.to_bytes()
-    name = hashlib.sha256(content).hexdigest()
-    path = _file_of(gallery, name)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_bound(path, content)
-    write_sealed(_beside(gallery), LabelsBeside(bundle=bundle, sha256=name).model_dump_json())
+    with state_of(gallery).changing() as rows:
+        rows.put(attachments, {"kind": _BESIDE, "id": bundle, "name": "", "content": labels.to_bytes()})
+        rows.remove(attachments, attachments.c.kind == _BESIDE, attachments.c.id != bundle)
 
 
 def forget_beside(gallery: Path) -> None:
     """Let calibrations use no labels but the gallery's, and remove what was kept of others."""
-    with suppress(OSError, ValueError):
-        remove_file(_file_of(gallery, _kept_beside(gallery).sha256))
-    remove_file(_beside(gallery))
+    with state_of(gallery).changing() as rows:
+        rows.remove(attachments, attachments.c.kind == _BESIDE)
 
 
 def labels_beside(gallery: Path, bundle: str) -> LabelScatter | None:
     """Labels that are used beside the gallery's, where embeddings are those of a bundle.
 
     Raises:
-        CalibrationRecordError: Their file is missing or damaged.
+        CalibrationRecordError: They are damaged.
     """
-    if not _beside(gallery).is_file():
-        return None
     try:
-        kept = _kept_beside(gallery)
-        if kept.bundle != bundle:
-            return None
-        return LabelScatter.from_bytes(read_bound(_file_of(gallery, kept.sha256), kept.sha256))
-    except (OSError, ValueError) as error:
+        with state_of(gallery).reading() as rows:
+            row = rows.first(attachments, attachments.c.kind == _BESIDE, attachments.c.id == bundle)
+    except DamagedRowError as error:
         raise CalibrationRecordError(
-            f"the photos beside gallery '{gallery.name}' are missing or damaged: ",
+            f"the photos beside gallery '{gallery.name}' are damaged: ",
             advise("fit again, or {forget_fit()}", gallery=gallery.name),
         ) from error
-
-
-def _kept_beside(gallery: Path) -> LabelsBeside:
-    return LabelsBeside.model_validate_json(read_sealed(_beside(gallery)))
-
-
-def _beside(gallery: Path) -> Path:
-    return gallery / "calibrations" / "metrics" / "beside.json"
-
-
-def _file_of(gallery: Path, name: str) -> Path:
-    return gallery / "calibrations" / "metrics" / f"{name}.npz"
+    return None if row is None else LabelScatter.from_bytes(row.content)
 
 
 class LabelScores:

@@ -1,7 +1,5 @@
 """Pipeline: the settings that decide how a score is made, and so what a threshold means.
 
-    <gallery>/calibrations/pipeline.json     the chosen pipeline, and what chose it; replaced in one step
-
 A choice, else that of the settings, is what searches use that ask for nothing else; it holds for the bundle
 and the refiner that it was made with. Its threshold is put in force before it.
 """
@@ -15,14 +13,15 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 from urllib.parse import quote
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from vicinal.calibration.advice import advise
 from vicinal.calibration.frozen import Frozen
 from vicinal.indexer.graph.neighbor_graph import N_NEIGHBORS
-from vicinal.indexer.storage.files import SealedFile, remove_file, write_sealed
+from vicinal.indexer.state import DamagedRowError, Rows, state_of
+from vicinal.indexer.state.schema import documents
+from vicinal.indexer.state.state import Cached
 from vicinal.models.bundle import ModelBundle
-from vicinal.models.configs.sealed_json import BrokenSealError, OtherFormError
 from vicinal.models.refiner_manifest import Sides
 from vicinal.refine.errors import RefinementError, RefinerNotFoundError
 from vicinal.service.errors import CalibrationRecordError, RequestError
@@ -276,6 +275,8 @@ def _refine(bundle: ModelBundle | None, sides: str, steps: int | None) -> Refine
 logger = logging.getLogger(__name__)
 
 PipelineSource = Literal["settings", "comparison", "calibration"]
+# Of the document.
+_KIND = "pipeline"
 
 
 class ChosenPipeline(Frozen):
@@ -303,28 +304,30 @@ class ActivePipeline:
     reason: str | None = None  # Why a choice that was made does not hold
 
 
-class ActivePipelineFile:
-    """The chosen pipeline of one gallery, in its folder of calibrations."""
+class PipelineStore:
+    """The chosen pipeline of the gallery in a folder."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path / "pipeline.json"
-        self._file = SealedFile(self.path, ChosenPipeline.model_validate_json)
+    def __init__(self, gallery: Path) -> None:
+        self._gallery = gallery
+        self._state = state_of(gallery)
+        self._chosen = Cached(self._state, self._read)
         self._told: str | None = None
 
     def chosen(self) -> ChosenPipeline | None:
         """Pipeline that was put in force; None where the settings decide."""
+        return self._chosen.get()
+
+    def _read(self, rows: Rows) -> ChosenPipeline | None:
         try:
-            return self._file.read()
-        except FileNotFoundError:
-            return None
-        except (OSError, BrokenSealError) as error:
-            name = self.path.parent.parent.name
+            found = rows.first(documents, documents.c.kind == _KIND)
+            return None if found is None else ChosenPipeline.model_validate_json(found.content)
+        except (DamagedRowError, ValidationError) as error:
             raise CalibrationRecordError(
-                f"'{self.path}' is damaged or of a former form, so that nobody knows which pipeline is in "
-                "force: ",
+                f"the pipeline chosen for gallery '{self._gallery.name}' is damaged or of a former form, so "
+                "that nobody knows which pipeline is in force: ",
                 advise(
                     "let the settings choose by {use_settings()}, then calibrate or use a comparison again",
-                    gallery=name,
+                    gallery=self._gallery.name,
                 ),
             ) from error
 
@@ -333,7 +336,7 @@ class ActivePipelineFile:
         try:
             chosen = self.chosen()
         except CalibrationRecordError as error:
-            if not isinstance(error.__cause__, OtherFormError):
+            if not isinstance(error.__cause__, ValidationError):
                 raise
             reason: str | None = str(error)
         else:
@@ -352,12 +355,14 @@ class ActivePipelineFile:
 
     def put_in_force(self, chosen: ChosenPipeline) -> None:
         """Let searches that ask for nothing else use a pipeline from their next request on."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        write_sealed(self.path, chosen.model_dump_json(indent=2))
+        row = {"kind": _KIND, "id": "", "at": chosen.at.timestamp(), "content": chosen.model_dump_json()}
+        with self._state.changing() as rows:
+            rows.put(documents, row)
 
     def clear(self) -> None:
         """Let the settings decide again."""
-        remove_file(self.path)
+        with self._state.changing() as rows:
+            rows.remove(documents, documents.c.kind == _KIND)
 
 
 def _mismatch(chosen: ChosenPipeline, bundle: ModelBundle) -> str | None:

@@ -20,7 +20,7 @@ from vicinal.models.decoding import DecodeLimits, ImageSource, read_encoded
 from vicinal.models.embedder import Embedder, PreparedQueries
 from vicinal.models.runtime import Device
 from vicinal.service.errors import RedisAwayError
-from vicinal.service.redis_link import RedisLink
+from vicinal.service.search.redis_link import RedisLink
 
 if TYPE_CHECKING:
     from redis import Redis

@@ -10,10 +10,10 @@ from contextlib import nullcontext, suppress
 from typing import Any
 
 from vicinal.indexer.errors import GalleryBusyError, HomeError
+from vicinal.service.database import open_database
 from vicinal.service.errors import JobStoppedError, JobsUnavailableError
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.galleries.home import HomeFollower, bring_up_to_date, open_home
-from vicinal.service.jobs.queue import JobQueue
 from vicinal.service.jobs.records import Job, JobFailure, JobProgress
 from vicinal.service.jobs.runner import JobContext
 from vicinal.service.jobs.store import JobStore
@@ -135,7 +135,8 @@ class _Reported(Progress):
             return
         # The work does not need the list, as it does not need the record.
         with suppress(JobsUnavailableError):
-            self._context.store.keep_failures(self._context.job.id, _told(self.failures))
+            told = [one.model_dump() for one in _told(self.failures)]
+            self._context.store.keep_list(self._context.job.id, "failures", told)
             self._n_kept = len(self.failures)
 
 
@@ -153,9 +154,10 @@ def work_until_stopped(
 ) -> None:
     """Work on jobs until Ctrl-C or a termination signal; one under way is left to another worker."""
     prepare_process()
+    open_database(settings)
     link = settings.open_link()
     mirror = open_home(settings)
-    jobs = JobStore(JobQueue(settings.jobs_path, link))
+    jobs = JobStore(settings.data_dir)
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
@@ -165,8 +167,7 @@ def work_until_stopped(
         JobWorker(jobs, kinds, threads=threads, heartbeat_seconds=settings.job_heartbeat_seconds) as started,
     ):
         if on_start is not None:
-            on_start(started.name, "Redis" if link is not None else str(settings.jobs_path))
+            on_start(started.name, jobs.place)
         # The system may hand a signal to any thread, and only this one answers it, once it runs.
         while not stop.wait(_LOOK_SECONDS):
             pass
-    jobs.queue.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet
 
+from vicinal.indexer.disk import replace_file
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.item_rules import checked_label
-from vicinal.indexer.storage.files import write_together
 from vicinal.indexer.storage.gallery_names import GALLERY_NAME
 from vicinal.indexer.storage.home import Mirror
 from vicinal.models.similarity import as_embeddings
@@ -41,15 +41,14 @@ class QueryUploads:
         numbers = np.atleast_2d(np.asarray(embeddings, dtype=np.float64))
         lists = pa.FixedSizeListArray.from_arrays(pa.array(numbers.ravel()), dim)
         table = pa.table({"label": list(labels), "embedding": lists})
-        write_together({self._made(job) / "queries.parquet": _packed(table, use_dictionary=["label"])})
+        self._keep(job, {"queries.parquet": _packed(table, use_dictionary=["label"])})
 
     def keep_images(self, job: Job, images: Sequence[bytes], labels: Sequence[str]) -> None:
         """Keep queries that came as images."""
         _check_labels(len(images), labels)
-        folder, names = self._made(job), [f"image-{number:06}" for number in range(len(images))]
-        files = dict(zip((folder / name for name in names), images, strict=True))
+        names = [f"image-{number:06}" for number in range(len(images))]
         table = pa.table({"path": names, "label": list(labels)})
-        write_together({**files, folder / "queries.parquet": _packed(table)})
+        self._keep(job, {**dict(zip(names, images, strict=True)), "queries.parquet": _packed(table)})
 
     def uploaded(self, job: Job) -> Path:
         """The queries that came with a request."""
@@ -66,14 +65,18 @@ class QueryUploads:
                 mirror.drop([self._folder(job)])
             shutil.rmtree(self._folder(job), ignore_errors=True)
 
-    def _made(self, job: Job) -> Path:
+    def _keep(self, job: Job, files: Mapping[str, bytes]) -> None:
         folder = self._folder(job)
         folder.mkdir(parents=True, exist_ok=True)
-        return folder
+        for name, content in files.items():
+            replace_file(folder / name, content, durable=False)
+        mirror = Mirror.keeping(folder / "queries.parquet")
+        if mirror is not None:
+            mirror.bring(folder)
 
     def _folder(self, job: Job) -> Path:
         gallery = Gallery(self.settings.gallery_path(job.gallery))
-        return gallery.calibrations_path / "uploads" / job.id
+        return gallery.path / "calibrations" / "uploads" / job.id
 
 
 def _packed(table: pa.Table, **options: Any) -> bytes:

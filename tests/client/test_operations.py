@@ -82,7 +82,7 @@ CASES: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     (
         "start_comparison",
         ("shop",),
-        {"versions": [1], "pipelines": {"k": [4]}, "target": "fpir=5%", "seed": 1},
+        {"versions": [1], "pipelines": True, "target": "fpir=5%", "seed": 1},
     ),
     ("start_comparison", ("shop",), {"embeddings": [[1.0]], "labels": ["a"]}),
     ("get_comparison", ("shop", "c"), {}),
@@ -98,7 +98,6 @@ CASES: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("next_searches", ("shop", 3), {}),
     ("list_searches", ("shop",), {"shown": "unsure", "after": "1/a", "size": 5}),
     ("get_search", ("shop", "s"), {}),
-    ("get_search_image", ("shop", "s"), {}),
     ("list_labels", ("shop",), {"like": "sho", "size": 5}),
     ("list_jobs", (), {"gallery": "shop", "state": "running", "size": 5}),
     ("get_job", ("7",), {}),
@@ -110,11 +109,9 @@ COMPOSED = {"add_embeddings", "add_item", "add_images", "compact", "wait_for_job
 LEFT_OUT = {
     "add_answer",
     "call_no_copies",
-    "discard_labelling",
     "dry_run",
     "finish_labelling",
     "follow_job",
-    "get_drift",
     "get_duplicates",
     "get_job_failures",
     "get_job_log",

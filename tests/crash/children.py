@@ -1,8 +1,8 @@
-"""Processes of a crash run, to be killed: a writer over the library, and the command line itself.
+"""A writer over the library, to be killed in a crash run.
 
-They are forked from a process that has loaded everything, so that a thousand starts take no hour. Each leads
-a process group of its own, and does seldom things often: it cleans up without grace and merges files early. A
-fuse ends a process by SIGKILL at one of its own steps on the disk, which moments drawn by a clock hardly ever
+It is forked from a process that has loaded everything, so that a thousand starts take no hour. It leads a
+process group of its own, and does seldom things often: it cleans up without grace and merges files early. A
+fuse ends it by SIGKILL at one of its own steps on the disk, which moments drawn by a clock hardly ever
 hit: between a commit and the pointer to it, between two renames.
 """
 
@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import sys
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import wraps
@@ -37,11 +36,10 @@ from vicinal.indexer.jobs.sync.plan import IndexPlan
 from vicinal.indexer.reader import GalleryReader
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
-from vicinal.service.cli.main import main
 from vicinal.service.galleries.uploads import Upload, add_uploads
 from vicinal.service.galleries.versions import check_version
 
-__all__ = ["RETENTION", "STEPS_ON_DISK", "Fuse", "metadata_of", "run_command", "run_writer"]
+__all__ = ["RETENTION", "STEPS_ON_DISK", "Fuse", "metadata_of", "run_writer"]
 
 RETENTION = RetentionPolicy(versions=2, days=0.0)
 _STAGED = "crash-job"
@@ -56,7 +54,6 @@ class Fuse:
 
     def __init__(self, n_steps: int) -> None:
         self.left = n_steps
-        self.number = signal.SIGKILL
 
     def install(self, *more: tuple[Any, tuple[str, ...]]) -> None:
         for owner, names in (*STEPS_ON_DISK, *more):
@@ -76,7 +73,7 @@ class Fuse:
     def _burn(self) -> None:
         self.left -= 1
         if self.left == 0:
-            os.kill(os.getpid(), self.number)
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 STEPS_ON_DISK: Sequence[tuple[Any, tuple[str, ...]]] = (
@@ -95,14 +92,6 @@ STEPS_ON_DISK: Sequence[tuple[Any, tuple[str, ...]]] = (
 def metadata_of(held: Held) -> dict[str, int]:
     """Metadata that say what an item is."""
     return {"picture": held.picture, "mark": held.mark}
-
-
-def run_command(arguments: Sequence[str], environment: dict[str, str], log: Path, fuse: int | None) -> None:
-    """Be `vicinal` with some arguments until it ends or is killed."""
-    _begin(log, fuse)
-    os.environ.update(environment)
-    sys.argv = ["vicinal", *arguments]
-    main()
 
 
 def run_writer(link: Connection, gallery: Path, bundle: Path, log: Path, fuse: int | None) -> None:

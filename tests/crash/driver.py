@@ -20,13 +20,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import httpx
 import numpy as np
 
-from tests.crash.children import RETENTION, metadata_of, run_command, run_writer
+from tests.crash.children import run_writer
 from tests.crash.pictures import Pictures
 from tests.crash.steps import Held, State, Step, draw_step
-from tests.ports import free_port
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.changes import create_gallery
 from vicinal.indexer.jobs.retention import describe_versions
@@ -42,14 +40,9 @@ __all__ = ["CrashDriver", "CrashReport", "Killed", "LostError"]
 
 GALLERY = "crash"
 _START_SECONDS = 120.0
-_JOB_SECONDS = 180.0
 # Steps of a process on the disk: a change makes some 15 of them, a compaction 60.
-_LONGEST_FUSE = {"writer": 150, "command": 60, "server": 250, "worker": 80}
-_KINDS = {
-    "writer": ("compact", "prune", "activate", "reindex", "check"),
-    "server": ("activate", "reindex"),
-    "command": ("compact", "activate", "check"),
-}
+_LONGEST_FUSE = 150
+_KINDS = ("compact", "prune", "activate", "reindex", "check")
 
 
 class LostError(AssertionError):
@@ -61,13 +54,11 @@ class Killed:
     """One kill.
 
     Attributes:
-        process: `writer`, `server`, `worker` or `command`.
         by: `clock` at a random moment, `fuse` at a random step of the process on the disk.
         during: Kind of the step that was not answered yet, or `idle`.
         found: Whether that step was `before` or `after` being done; `same` where that is no difference.
     """
 
-    process: str
     by: str
     during: str
     found: str
@@ -79,22 +70,18 @@ class CrashReport:
 
     kills: list[Killed] = field(default_factory=list)
     acknowledged: Counter[str] = field(default_factory=Counter)
-    refused: Counter[str] = field(default_factory=Counter)
-    n_jobs: int = 0
     n_versions_checked: int = 0
     n_searches: int = 0
     n_unknown_revisions: int = 0
 
     def as_json(self) -> dict[str, Any]:
-        """Counts, by process, way and step."""
-        by = {name: Counter(getattr(one, name) for one in self.kills) for name in ("process", "by", "during")}
+        """Counts, by way and step."""
+        by = {name: Counter(getattr(one, name) for one in self.kills) for name in ("by", "during")}
         return {
             "n_kills": len(self.kills),
             **{f"kills_by_{name}": dict(sorted(counts.items())) for name, counts in by.items()},
             "unanswered_steps_found": dict(Counter(one.found for one in self.kills if one.during != "idle")),
             "acknowledged_steps": dict(sorted(self.acknowledged.items())),
-            "refused_steps": dict(sorted(self.refused.items())),
-            "jobs": self.n_jobs,
             "versions_checked": self.n_versions_checked,
             "searches": self.n_searches,
             "unknown_revisions": self.n_unknown_revisions,
@@ -103,10 +90,6 @@ class CrashReport:
 
 class _UnansweredError(Exception):
     """The process was gone before it answered."""
-
-
-class _RefusedError(Exception):
-    """The gallery was busy: nothing was done."""
 
 
 class CrashDriver:
@@ -132,8 +115,7 @@ class CrashDriver:
         self.state: State = {}
         self._known: dict[int, State] = {}
         self._history: list[State] = [{}]
-        self._jobs: set[str] = set()
-        self._seconds: dict[str, float] = {}
+        self._seconds = 0.1
         self._journal = (folder / "journal.jsonl").open("a")
         self._spawn = multiprocessing.get_context("forkserver")
         self._spawn.set_forkserver_preload(["tests.crash.children"])
@@ -144,20 +126,20 @@ class CrashDriver:
         """Close the journal."""
         self._journal.close()
 
-    def run(self, n_kills: int, processes: tuple[str, ...] = ("writer", "command", "server")) -> CrashReport:
-        """Kill so many processes.
+    def run(self, n_kills: int) -> CrashReport:
+        """Kill so many writers over the library.
 
         Raises:
             LostError: The gallery does not hold what it must.
         """
         while len(self.report.kills) < n_kills:
-            getattr(self, f"_live_{self.rng.choice(processes)}")()
+            self._live()
         return self.report
 
-    def _live_writer(self) -> None:
-        """A writer over the library, from its start to its death."""
+    def _live(self) -> None:
+        """A writer, from its start to its death."""
         here, there = self._spawn.Pipe()
-        fuse = self._fuse("writer")
+        fuse = int(self.rng.integers(1, _LONGEST_FUSE)) if self.rng.random() < 0.5 else None
         with self._process(
             run_writer, there, self.gallery.path, self.bundle.path, self.folder / "log", fuse
         ) as (process, group):
@@ -174,218 +156,36 @@ class CrashDriver:
 
             with suppress(EOFError, OSError):
                 here.recv()
-            self._ask_until_dead("writer", group, process, ask, fuse)
-
-    def _live_command(self) -> None:
-        """Commands one after the other, until one is killed."""
-        n_kills = len(self.report.kills)
-        while len(self.report.kills) == n_kills:
-            step = self._draw("command")
-            fuse = self._fuse("command")
-            by_clock = fuse is None and self.rng.random() < 0.5
-            before = self._intend(step)
-            started = time.monotonic()
-            arguments = [*self._words(step), "--data-dir", str(self.data_dir)]
-            with self._process(run_command, arguments, self._environment(), self.folder / "log", fuse) as (
-                process,
-                group,
-            ):
-                if by_clock:
-                    self._kill_later(group, self._seconds.get("command", 1.0) * self.rng.random())
-                process.join(_START_SECONDS)
-            self._seconds["command"] = time.monotonic() - started
-            if process.exitcode == -signal.SIGKILL:
-                self._examine("command", "clock" if by_clock else "fuse", step, before)
-            elif process.exitcode == 0:
-                self._acknowledge(step, before)
-            else:
-                raise LostError(f"`vicinal {' '.join(arguments)}` failed: {self._log_end()}")
-
-    def _live_server(self) -> None:
-        """A server that also works on jobs, or leaves them to a worker that is killed first."""
-        has_worker = self.rng.random() < 0.4
-        port = free_port()
-        environment = {**self._environment(), "VICINAL_RUN_JOBS": str(not has_worker).lower()}
-        words = ["serve", "--port", str(port), "--data-dir", str(self.data_dir)]
-        fuse = self._fuse("server")
-        url = f"http://127.0.0.1:{port}"
-        with (
-            self._process(run_command, words, environment, self.folder / "log", fuse) as (process, group),
-            httpx.Client(base_url=url, timeout=_START_SECONDS) as client,
-        ):
-            if not _answers(client, process):
-                self._examine("server", "fuse", None, self.state)
-                return
-            self._check_jobs(client, waits=not has_worker and self.rng.random() < 0.5)
-            worker = self._worker_beside(client) if has_worker else None
-            self._ask_until_dead("server", group, process, lambda step: self._ask_server(client, step), fuse)
-            if worker is not None:
-                _kill_group(worker)
-
-    def _worker_beside(self, client: httpx.Client) -> int:
-        """Start a worker and give it a job; kill it while it works, and start another one."""
-        words = ["worker", "--data-dir", str(self.data_dir)]
-        fuse = int(self.rng.integers(1, _LONGEST_FUSE["worker"]))
-        with suppress(httpx.HTTPError):
-            self._submit(client, Step("reindex"))
-        with self._process(run_command, words, self._environment(), self.folder / "log", fuse) as (
-            process,
-            group,
-        ):
-            process.join(self.rng.uniform(1.0, 6.0))
-            by = "fuse" if process.exitcode == -signal.SIGKILL else "clock"
-            _kill_group(group)
-            process.join()
-            self.report.kills.append(Killed("worker", by, "reindex", "same"))
-        follower = self._spawn.Process(
-            target=run_command, args=(words, self._environment(), self.folder / "log", None), daemon=True
-        )
-        follower.start()
-        return int(follower.pid or 0)
+            self._ask_until_dead(group, process, ask, fuse)
 
     def _ask_until_dead(
-        self, name: str, group: int, process: Any, ask: Callable[[Step], None], fuse: int | None
+        self, group: int, process: Any, ask: Callable[[Step], None], fuse: int | None
     ) -> None:
         n_before = int(self.rng.integers(1, 8))
         step, before = None, self.state
         for number in range(60):
             if fuse is None and number == n_before:
-                # Sometimes while nothing is asked for, but something may go on in the background.
-                self._kill_later(group, 1.5 * self._seconds.get(name, 0.1) * self.rng.random())
+                # Sometimes while nothing is asked for.
+                self._kill_later(group, 1.5 * self._seconds * self.rng.random())
                 if self.rng.random() < 0.2:
                     step, before = None, self.state
                     break
-            step = self._draw(name)
+            step = draw_step(self.rng, self.state, self.gallery.versions(), _KINDS)
             before = self._intend(step)
             started = time.monotonic()
             try:
                 ask(step)
-            except _RefusedError:
-                continue
             except _UnansweredError:
                 break
-            self._seconds[name] = 0.8 * self._seconds.get(name, 0.1) + 0.2 * (time.monotonic() - started)
+            self._seconds = 0.8 * self._seconds + 0.2 * (time.monotonic() - started)
             self._acknowledge(step, before)
         else:
             step, before = None, self.state
             _kill_group(group)
         process.join(_START_SECONDS)
         if process.exitcode != -signal.SIGKILL:
-            raise LostError(f"the {name} ended by itself with {process.exitcode}: {self._log_end()}")
-        self._examine(name, "clock" if fuse is None else "fuse", step, before)
-
-    def _ask_server(self, client: httpx.Client, step: Step) -> None:
-        try:
-            answer = self._request(client, step)
-            # A version may be withdrawn or removed after it was drawn.
-            if answer.status_code in (409, 503) or (answer.status_code == 404 and step.kind == "activate"):
-                self.report.refused[answer.json()["type"]] += 1
-                raise _RefusedError
-            if answer.is_error:
-                raise LostError(f"{step.kind} was answered with {answer.status_code}: {answer.text}")
-            names = [name for name in step.puts if step.kind == "add"]
-            for name in names:
-                picture = self.pictures.encoded[step.puts[name].picture]
-                self._search_over_http(client, name, picture)
-        except httpx.TransportError as error:
-            raise _UnansweredError from error
-
-    def _search_over_http(self, client: httpx.Client, name: str, picture: bytes) -> None:
-        """What was just acknowledged is what the next search finds."""
-        found = client.post(
-            f"/v1/galleries/{GALLERY}/search",
-            files={"image": ("q.png", picture, "image/png")},
-            data={"threshold": "0", "limit": "50", "rerank": "off"},
-        )
-        found.raise_for_status()
-        if name not in [match["id"] for match in found.json()["matches"]]:
-            raise LostError(f"the search after its addition does not find {name}")
-        self.report.n_searches += 1
-
-    def _request(self, client: httpx.Client, step: Step) -> httpx.Response:
-        root = f"/v1/galleries/{GALLERY}"
-        if step.kind == "add":
-            files = [
-                ("image", (name, self.pictures.encoded[held.picture], "image/png"))
-                for name, held in step.puts.items()
-            ]
-            fields = {
-                "id": list(step.puts),
-                "on_conflict": "replace",
-                "label": [f"mark {held.mark}" for held in step.puts.values()],
-                "metadata": [json.dumps(metadata_of(held)) for held in step.puts.values()],
-            }
-            return client.post(f"{root}/items", files=files, data=fields)
-        if step.kind == "patch":
-            ((name, held),) = step.puts.items()
-            body = {"label": f"mark {held.mark}", "metadata": metadata_of(held)}
-            return client.patch(f"{root}/items/{name}", json=body)
-        if step.kind == "delete":
-            return client.post(f"{root}/items/delete", json={"ids": list(step.gone)})
-        if step.kind == "activate":
-            path = f"{root}/versions/{step.version}/activate"
-            return client.post(path, params={"as_built": step.option})
-        return self._submit(client, step)
-
-    def _submit(self, client: httpx.Client, step: Step) -> httpx.Response:
-        body = {"activate": "manual" if step.option else "automatic"}
-        answer = client.post(f"/v1/admin/galleries/{GALLERY}/reindex", json=body)
-        if answer.status_code == 202:
-            self.report.n_jobs += 1
-            self._jobs.add(answer.json()["id"])
-        return answer
-
-    def _check_jobs(self, client: httpx.Client, *, waits: bool) -> None:
-        """Every job that was accepted is known, and none has failed; or wait until all are done."""
-        deadline = time.monotonic() + _JOB_SECONDS
-        with suppress(httpx.TransportError):
-            while self._jobs:
-                for job_id in sorted(self._jobs):
-                    job = client.get(f"/v1/jobs/{job_id}").raise_for_status().json()
-                    if job["state"] in ("failed", "cancelled"):
-                        raise LostError(f"job {job_id}: {job['problem']}")
-                    if job["state"] == "succeeded":
-                        self._jobs.discard(job_id)
-                if not waits:
-                    return
-                if time.monotonic() > deadline:
-                    raise LostError(f"jobs {sorted(self._jobs)} do not end")
-                time.sleep(0.1)
-
-    def _environment(self) -> dict[str, str]:
-        return {
-            "VICINAL_BUNDLE": str(self.bundle.path),
-            "VICINAL_DEVICE": "cpu",
-            "VICINAL_THREADS": "1",
-            "VICINAL_COMPACTION__LEAST": "5",
-            "VICINAL_COMPACTION__SHARE": "0.001",
-            "VICINAL_RETENTION__VERSIONS": str(RETENTION.versions),
-            "VICINAL_RETENTION__DAYS": str(RETENTION.days),
-            "VICINAL_JOB_HEARTBEAT_SECONDS": "0.25",
-            "VICINAL_MAX_WAIT_SECONDS": "60",
-        }
-
-    def _words(self, step: Step) -> list[str]:
-        """The command for a step; one that a command cannot do is not drawn."""
-        if step.kind == "add":
-            ((name, held),) = step.puts.items()
-            self.pictures.write(held.picture, self.folder / "incoming" / name)
-            return ["gallery", "add", GALLERY, str(self.folder / "incoming" / name)]
-        if step.kind == "delete":
-            return ["gallery", "remove", GALLERY, *step.gone]
-        if step.kind == "activate":
-            return ["gallery", "activate", GALLERY, str(step.version), *(["--as-built"] * step.option)]
-        return ["gallery", step.kind, GALLERY]
-
-    def _draw(self, process: str) -> Step:
-        while True:
-            step = draw_step(self.rng, self.state, self.gallery.versions(), _KINDS[process])
-            # A command adds one picture, without metadata, and cannot patch.
-            if process != "command" or (step.kind != "patch" and len(step.puts) < 2):
-                return step
-
-    def _fuse(self, process: str) -> int | None:
-        return int(self.rng.integers(1, _LONGEST_FUSE[process])) if self.rng.random() < 0.5 else None
+            raise LostError(f"the writer ended by itself with {process.exitcode}: {self._log_end()}")
+        self._examine("clock" if fuse is None else "fuse", step, before)
 
     @contextmanager
     def _process(self, target: Any, *arguments: Any) -> Iterator[tuple[Any, int]]:
@@ -433,7 +233,7 @@ class CrashDriver:
             self.report.n_unknown_revisions += 1
         return self._history if known is None else [known]
 
-    def _examine(self, process: str, by: str, step: Step | None, before: State) -> None:
+    def _examine(self, by: str, step: Step | None, before: State) -> None:
         """After a kill: everything is there, and the unanswered step wholly or not at all."""
         if step is not None and step.kind == "check":
             # The step had damaged the files itself, to make them again.
@@ -443,12 +243,12 @@ class CrashDriver:
         after = self._expected(step, before)
         if found != before and found not in after:
             during = step.as_json() if step else None
-            raise LostError(f"killed {process} during {during}: {_difference(found, before)}")
+            raise LostError(f"killed during {during}: {_difference(found, before)}")
         self._check_versions()
         self._check_searches(found)
         changed = step is not None and any(one != before for one in after)
         which = ("after" if found != before else "before") if changed else "same"
-        killed = Killed(process, by, step.kind if step else "idle", which)
+        killed = Killed(by, step.kind if step else "idle", which)
         self.report.kills.append(killed)
         self._write({"killed": vars(killed)})
         self.state = found
@@ -537,19 +337,6 @@ def _kill_group(group: int) -> None:
     # Before it leads a group of its own.
     with suppress(ProcessLookupError):
         os.kill(group, signal.SIGKILL)
-
-
-def _answers(client: httpx.Client, process: Any) -> bool:
-    """Wait until a server answers; not when it is dead."""
-    deadline = time.monotonic() + _START_SECONDS
-    while process.is_alive():
-        with suppress(httpx.TransportError):
-            client.get("/livez")
-            return True
-        if time.monotonic() > deadline:
-            raise TimeoutError("the server does not answer")
-        time.sleep(0.05)
-    return False
 
 
 def _difference(found: State, expected: State) -> str:

@@ -1,4 +1,4 @@
-"""Crashes: processes that change a gallery are killed, and nothing that they answered for is lost."""
+"""Crashes: writers are killed, and nothing that they answered for is lost."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from vicinal.models.bundle import ModelBundle
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize(("process", "n_kills"), [("writer", 5), ("command", 2), ("server", 2)])
-def test_nothing_is_lost(tmp_path: Path, tiny_bundle: ModelBundle, process: str, n_kills: int) -> None:
-    driver = CrashDriver(tmp_path, tiny_bundle, seed=n_kills)
-    report = driver.run(n_kills, (process,))
+def test_nothing_is_lost(tmp_path: Path, tiny_bundle: ModelBundle) -> None:
+    driver = CrashDriver(tmp_path, tiny_bundle, seed=5)
+    report = driver.run(5)
     driver.close()
-    assert len(report.kills) >= n_kills
+    assert len(report.kills) >= 5
     assert report.n_versions_checked > 0

@@ -37,7 +37,7 @@ VARIANTS = {
     "as it is": (),
     "everything": (*EVERYTHING, "mirror.kind=claim", "mirror.storageClass=fast"),
     "kept mirrors": (*EVERYTHING, "mirror.kind=kept", "home.address=s3://bucket/shop"),
-    "little": ("redis.own=false", "networkPolicy.enabled=false", "workers.count=0"),
+    "little": ("networkPolicy.enabled=false", "workers.count=0"),
 }
 each = pytest.mark.parametrize("values", VARIANTS.values(), ids=list(VARIANTS))
 
@@ -64,7 +64,7 @@ def of_kind(kind: str, *values: str) -> list[dict[str, Any]]:
 
 
 def workloads(*values: str) -> dict[str, dict[str, Any]]:
-    """By part: replica, worker, redis."""
+    """By part: replica, worker."""
     return {
         one["spec"]["selector"]["matchLabels"]["app.kubernetes.io/component"]: one
         for one in rendered(*values)
@@ -121,9 +121,8 @@ def test_pods_have_no_more_than_they_need(values: tuple[str, ...]) -> None:
     user, group = next(value for name, value in steps_of(DEPLOY / "Dockerfile") if name == "USER").split(":")
     for part in workloads(*values):
         spec, own = pod(part, *values), container(part, *values)
-        expected = ("999", "1000") if part == "redis" else (user, group)
         context = spec["securityContext"]
-        assert (str(context["runAsUser"]), str(context["runAsGroup"])) == expected
+        assert (str(context["runAsUser"]), str(context["runAsGroup"])) == (user, group)
         assert context["runAsNonRoot"]
         assert context["seccompProfile"] == {"type": "RuntimeDefault"}
         assert spec["automountServiceAccountToken"] is False
@@ -146,7 +145,6 @@ def test_the_settings_are_known_and_fit(values: tuple[str, ...], monkeypatch: py
     settings = Settings()
     assert not settings.run_jobs
     assert settings.home == given["VICINAL_HOME"]
-    assert (settings.redis_url is None) is ("redis.own=false" in values)
     assert environment("worker", *values) == environment("replica", *values)
 
 

@@ -11,6 +11,7 @@ from typing import Any, get_args
 import httpx
 import pytest
 import yaml
+from pydantic import SecretStr
 
 from tests.programs import program
 from vicinal.models.bundle import ModelBundle
@@ -77,11 +78,12 @@ def rules_of(texts: list[str]) -> str:
 
 
 @pytest.fixture
-def metrics(tmp_path: Path, tiny_bundle: ModelBundle) -> str:
+def metrics(tmp_path: Path, tiny_bundle: ModelBundle, postgres_url: str) -> str:
     """What a running replica shows; nobody answers at the address of its Redis."""
     settings = Settings(
         data_dir=tmp_path / "data",
         home=str(tmp_path / "home"),
+        database=SecretStr(postgres_url),
         bundle=tiny_bundle.path,
         device="cpu",
         threads=1,

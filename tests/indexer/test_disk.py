@@ -154,19 +154,6 @@ def test_damage_on_a_read_only_disk_is_named(live_on_disk: Gallery, disk: Path) 
 
 
 @pytest.mark.parametrize("damage", [flip, cut, blank])
-@pytest.mark.parametrize("name", ["initial.index", "embeddings.npy", "items.arrow", "neighbor_ids.npy"])
-def test_damaged_derived_files_are_made_again(
-    live_gallery: Gallery, name: str, damage: Callable[[Path, float], None]
-) -> None:
-    before = contents(live_gallery)
-    path = live_gallery.snapshot_path(live_gallery.versions()[0]) / name
-    whole = path.read_bytes()
-    damage(path, 0.5)
-    assert contents(Gallery(live_gallery.path)) == before
-    assert path.read_bytes() == whole
-
-
-@pytest.mark.parametrize("damage", [flip, cut, blank])
 @pytest.mark.parametrize("place", [0.02, 0.4, 0.98])
 def test_a_damaged_file_of_a_live_change_is_an_error(
     live_gallery: Gallery, rows: Rows, unit: Unit, damage: Callable[[Path, float], None], place: float
@@ -177,19 +164,6 @@ def test_a_damaged_file_of_a_live_change_is_an_error(
     damage(path, place)
     with pytest.raises(GalleryError, match="is missing or damaged: bring it back"):
         GalleryReader(live_gallery).view()
-
-
-@pytest.mark.parametrize("damage", [flip, cut, blank])
-def test_a_damaged_table_under_a_whole_version_is_found_by_a_check_and_not_searched_wrongly(
-    live_gallery: Gallery, damage: Callable[[Path, float], None]
-) -> None:
-    before = contents(live_gallery)
-    for path in (live_gallery.path / "items.lance" / "data").iterdir():
-        damage(path, 0.5)
-    assert contents(Gallery(live_gallery.path)) == before
-    version = live_gallery.versions()[0]
-    with pytest.raises(GalleryError, match="missing or damaged"):
-        live_gallery.table.check(version)
 
 
 def test_a_clock_that_goes_back_changes_no_order(

@@ -1,4 +1,4 @@
-"""Fixtures of the replicas: hosts, a Redis and an object store for a session, and replicas of new homes."""
+"""Fixtures of the replicas: hosts, Redis, PostgreSQL and an object store, and replicas of new homes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.postgres_server import PostgresServer
 from tests.replicas.hosts import Network, networked
 from tests.replicas.programs import Replica, Store, serving_store
 from tests.service.redis_server import RedisServer
@@ -29,6 +30,13 @@ def store(network: Network) -> Iterator[Store]:
         yield served
 
 
+@pytest.fixture(scope="session")
+def database(network: Network) -> Iterator[PostgresServer]:
+    server = PostgresServer(address=network.database)
+    yield server
+    server.remove()
+
+
 @pytest.fixture
 def redis_server(network: Network, tmp_path: Path) -> Iterator[RedisServer]:
     server = RedisServer(tmp_path / "redis", network.redis)
@@ -39,7 +47,12 @@ def redis_server(network: Network, tmp_path: Path) -> Iterator[RedisServer]:
 
 @pytest.fixture
 def make_replicas(
-    network: Network, store: Store, redis_server: RedisServer, tiny_bundle: ModelBundle, tmp_path: Path
+    network: Network,
+    store: Store,
+    database: PostgresServer,
+    redis_server: RedisServer,
+    tiny_bundle: ModelBundle,
+    tmp_path: Path,
 ) -> Iterator[MakeReplicas]:
     """Replicas of one new home, none of which runs yet; keywords are further variables."""
     with ExitStack() as closed_last:
@@ -47,6 +60,7 @@ def make_replicas(
         def make(n: int, home: str | None = None, **variables: str) -> list[Replica]:
             given = {
                 "VICINAL_HOME": store.new_home() if home is None else home,
+                "VICINAL_DATABASE": database.new_database(),
                 "VICINAL_REDIS_URL": redis_server.url,
                 "VICINAL_REDIS_RETRY_SECONDS": "0.2",
                 "VICINAL_BUNDLE": str(tiny_bundle.path),

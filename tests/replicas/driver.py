@@ -18,13 +18,15 @@ from typing import Any
 
 import httpx
 import numpy as np
+from sqlalchemy import select
 
+from tests.postgres_server import PostgresServer
 from tests.replicas.hosts import Network
 from tests.replicas.programs import Replica
 from tests.service.redis_server import RedisServer
 from tests.waiting import wait_until
-from vicinal.indexer.storage.home import places
-from vicinal.indexer.storage.home.log import Log
+from vicinal.indexer.state.database import postgres
+from vicinal.indexer.state.schema import files
 from vicinal.indexer.storage.home.stores import open_store
 
 __all__ = [
@@ -35,7 +37,7 @@ __all__ = [
     "ReplicaDriver",
     "ReplicaReport",
     "add",
-    "check_log",
+    "check_home",
     "items_of",
     "make_gallery",
     "nearest",
@@ -59,9 +61,10 @@ FAULTS = (
     "stop",
     "kill Redis",
     "freeze Redis",
+    "cut from the database",
+    "kill the database",
+    "freeze the database",
 )
-
-State = dict[str, str | None]
 
 
 def vector(item_id: str) -> list[float]:
@@ -110,23 +113,15 @@ def nearest(replica: Replica, item_id: str, gallery: str = GALLERY) -> str | Non
     return next((one["id"] for one in [*found["matches"], *found["candidates"]]), None)
 
 
-def check_log(home: str) -> int:
-    """Read a home's log from its beginning, and refuse two writers of one table; number of its entries."""
-    log, number = Log(open_store(home)), 0
-    tokens: dict[str, int] = {}
-    while (entry := log.read(number + 1)) is not None:
-        number += 1
-        assert entry.number == number
-        if entry.kind == "lease":
-            tokens[entry.scope] = number
-        elif entry.kind == "release":
-            assert tokens.pop(entry.scope) == entry.token, entry
-        for place in (*entry.came, *entry.went):
-            gallery = places.gallery_of(place)
-            # Names of rows, and the pointer, are changed under a lock of their own, file by file.
-            if places.is_table(place) and "/_refs/" not in place:
-                assert tokens.get(gallery) == entry.token, (entry.number, place, entry.token, tokens)
-    return number
+def check_home(home: str, database: str) -> int:
+    """Refuse a home whose database lists what is not there; number of the files that it lists."""
+    connections = postgres(database)
+    with connections.reading() as connection:
+        listed = list(connection.scalars(select(files.c.object)))
+    connections.close()
+    there = {one.name for one in open_store(home).list("objects")}
+    assert {f"objects/{one}" for one in listed} <= there
+    return len(listed)
 
 
 @dataclass
@@ -175,12 +170,14 @@ class ReplicaDriver:
         replicas: list[Replica],
         network: Network,
         redis_server: RedisServer,
+        database: PostgresServer,
         *,
         seed: int,
         n_steps: int = 5,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self.replicas, self.network, self.redis_server, self.say = replicas, network, redis_server, say
+        self.replicas, self.network, self.say = replicas, network, say
+        self.redis_server, self.database = redis_server, database
         self.rng, self.n_steps = np.random.default_rng(seed), n_steps
         self.report = ReplicaReport()
         # Labels that each item may have now; None for an item that may be absent.
@@ -238,16 +235,17 @@ class ReplicaDriver:
                 "all": (),
                 "the home": (self.network.store,),
                 "Redis": (self.network.redis,),
+                "the database": (self.network.database,),
             }
             victim.host.cut(*addresses[fault.removeprefix("cut from ")])
         elif fault == "stop":
             victim.signal(signal.SIGSTOP)
             time.sleep(_STOPPED_SECONDS)
             victim.signal(signal.SIGCONT)
-        elif fault == "kill Redis":
-            self.redis_server.kill()
-        elif fault == "freeze Redis":
-            self.redis_server.freeze()
+        elif fault in ("kill Redis", "freeze Redis"):
+            getattr(self.redis_server, fault.partition(" ")[0])()
+        elif fault in ("kill the database", "freeze the database"):
+            getattr(self.database, fault.partition(" ")[0])()
 
     def _mend(self, fault: str, victim: Replica) -> None:
         if fault == "fuse" and not victim.has_ended():
@@ -260,6 +258,10 @@ class ReplicaDriver:
             self.redis_server.start()
         if fault == "freeze Redis":
             self.redis_server.thaw()
+        if fault == "kill the database":
+            self.database.start()
+        if fault == "freeze the database":
+            self.database.thaw()
 
     def _change(self, client: int, rng: np.random.Generator) -> None:
         """Send changes of one client's items, one after the other."""

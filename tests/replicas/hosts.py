@@ -1,7 +1,7 @@
 """Hosts of their own for processes of a test: network namespaces, joined by two bridges.
 
     clients  10.x.1.0/24  the test asks the replicas here; never cut
-    home     10.x.2.0/24  replicas reach Redis (.1), the object store (.2) and engines (.3) here
+    home     10.x.2.0/24  Redis (.1), the object store (.2), the database (.3), for replicas
 
 A host is cut off from the home by setting its link there down: packets are lost in silence, both ways, as
 with a cable that is pulled out. One address alone is cut off by a route that leads nowhere. Namespaces need
@@ -66,7 +66,7 @@ class Network:
     hosts: tuple[Host, ...]
     redis: str
     store: str
-    engines: str
+    database: str
 
 
 @contextmanager
@@ -78,7 +78,7 @@ def networked(n_hosts: int) -> Iterator[Network]:
     except (OSError, subprocess.CalledProcessError):
         made.remove()
         hosts = tuple(Host(i, f"127.0.0.{10 + i}", None) for i in range(n_hosts))
-        yield Network(hosts, "127.0.0.1", "127.0.0.1", "127.0.0.1")
+        yield Network(hosts, *["127.0.0.1"] * 3)
         return
     try:
         yield network

@@ -8,10 +8,9 @@ import secrets
 import signal
 import subprocess
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -44,13 +43,7 @@ class Store:
         from werkzeug.serving import make_server
 
         logging.getLogger("werkzeug").setLevel(logging.ERROR)
-        one_at_a_time, inner = threading.Lock(), DomainDispatcherApplication(create_backend_app)
-
-        def application(environ: Any, start: Any) -> Iterable[bytes]:
-            # It looks whether there is an object, and then puts it: not one step, as a store's is.
-            with one_at_a_time:
-                return list(inner(environ, start))
-
+        application = DomainDispatcherApplication(create_backend_app)
         self._server = make_server(
             address, free_port(), application, True, request_handler=MotoRequestHandler
         )
@@ -182,9 +175,9 @@ class Replica:
         """What a process has said."""
         return (self.folder / f"{name}.log").read_text(errors="replace")[-4000:]
 
-    def arm(self, n_steps: int, number: signal.Signals = signal.SIGKILL, name: str = "serve") -> None:
-        """Let a process get a signal at a step on the disk that is so many away."""
-        self._file(name).with_suffix(".fuse").write_text(f"{n_steps} {int(number)}")
+    def arm(self, n_steps: int, name: str = "serve") -> None:
+        """Let a process be killed at a step on the disk that is so many away."""
+        self._file(name).with_suffix(".fuse").write_text(str(n_steps))
         self.signal(signal.SIGUSR1, name)
 
     def signal(self, number: signal.Signals, name: str = "serve") -> None:
@@ -197,11 +190,10 @@ class Replica:
 
     def kill(self, name: str = "serve") -> None:
         """End a process, and all that it started, at once."""
-        self._end(name, signal.SIGKILL)
-
-    def stop(self, name: str = "serve") -> None:
-        """End a process in order."""
-        self._end(name, signal.SIGTERM)
+        process = self._running.pop(name)
+        with suppress(ProcessLookupError):
+            os.killpg(int(self._file(name).read_text()), signal.SIGKILL)
+        process.wait(_END_SECONDS)
 
     def close(self) -> None:
         """End everything."""
@@ -210,16 +202,6 @@ class Replica:
             with suppress(Exception):
                 self.signal(signal.SIGCONT, name)
             self.kill(name)
-
-    def _end(self, name: str, number: signal.Signals) -> None:
-        process = self._running.pop(name)
-        with suppress(ProcessLookupError):
-            leader = int(self._file(name).read_text())
-            if number is signal.SIGKILL:
-                os.killpg(leader, number)
-            else:
-                os.kill(leader, number)
-        process.wait(_END_SECONDS)
 
     def _refuse_ended(self, name: str) -> None:
         if self.has_ended(name):

@@ -39,8 +39,8 @@ from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.measuring.queries import LabelledQueries
 from vicinal.service.measuring.records.store import CalibrationStore
 from vicinal.service.measuring.visits import find_visits
-from vicinal.service.redis_link import RedisLink
 from vicinal.service.search.pipeline import Pipeline
+from vicinal.service.search.redis_link import RedisLink
 from vicinal.service.settings import Settings
 
 GALLERY = "shoes"
@@ -163,7 +163,7 @@ def calibrate() -> Callable[..., str]:
         calibrator = Calibrator(snapshot, pipeline or Pipeline(), visits=visits)
         target = Target(rate="fpir", value=0.05)
         found = calibrator.measure(LabelledQueries.leave_one_out(snapshot), target)
-        return CalibrationStore(gallery.calibrations_path).add(found.record, found.scores).id
+        return CalibrationStore(gallery.path).add(found.record, found.scores).id
 
     return run
 

@@ -10,7 +10,8 @@ from typing import Any
 from PIL import Image
 
 from vicinal.calibration.arrays import FloatArray
-from vicinal.service.answering.store import KeptCandidate, KeptSearch, SearchStore
+from vicinal.service.answering.kept import KeptCandidate, KeptSearch
+from vicinal.service.answering.store import SearchStore
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.search.answers import Answer
 

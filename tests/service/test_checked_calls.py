@@ -30,7 +30,7 @@ REFUSED: dict[str, tuple[Callable[[Any], object], str]] = {
     "option of compare": (lambda g: g.compare(targt=1), "no option 'targt': did you mean 'target'?"),
     "range of compare": (lambda g: g.compare(max_queries=-1), "max_queries is -1, expected at least 1"),
     "list of versions": (lambda g: g.compare([2]), "versions is [2], expected a whole number"),
-    "grid": (lambda g: g.compare(pipelines=5), "pipelines is 5, expected a PipelineGrid or its fields"),
+    "flag": (lambda g: g.compare(pipelines=5), "pipelines is 5, expected "),
     "option of calibrate": (lambda g: g.calibrate(group="x"), "no option 'group': did you mean 'group_by'?"),
     "choice": (lambda g: g.calibrate(rerank="foo"), "rerank is 'foo', expected 'auto', 'off' or "),
     "None": (lambda g: g.calibrate(group_by=None), "group_by is None, expected a text"),

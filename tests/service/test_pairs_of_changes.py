@@ -22,6 +22,8 @@ from vicinal.calibration import Target
 from vicinal.indexer.jobs.changes import Patch, patch_items
 from vicinal.indexer.jobs.compaction import compact
 from vicinal.indexer.reader import GalleryReader
+from vicinal.indexer.state import state_of
+from vicinal.indexer.state.schema import documents
 from vicinal.indexer.transfer.archive import export_gallery, import_gallery
 from vicinal.indexer.transfer.moving import rename_gallery
 from vicinal.models.bundle import ModelBundle
@@ -48,7 +50,7 @@ class Shop:
     done: list[str] = field(default_factory=list)
     answers: set[tuple[str, str, str | None, str | None]] = field(default_factory=set)
     hidden: tuple[str, str] | None = None  # Kept search, and the item that is no match of it
-    told: list[tuple[int, bool | None]] = field(default_factory=list)
+    told: list[tuple[int, str]] = field(default_factory=list)
     calibration: str | None = None
 
     @property
@@ -136,14 +138,14 @@ def label(shop: Shop) -> None:
     if matcher.pipeline.group is not None:
         return  # Labels are decided, of which answers about pairs say nothing
     session = LabelSession.start(matcher, Target.parse("precision=95%"))
-    shop.told = [(session.questions()[0].pair, False)]
+    shop.told = [(session.questions()[0].pair, "different")]
     session.answer(0, same=False)
 
 
 def find_copies(shop: Shop) -> None:
     place = shop.place
     found = duplicates.run(place, duplicates.DuplicateOptions(near=False), Progress())
-    DuplicateStore(place.gallery).keep_newest(found)
+    DuplicateStore(place.gallery.path).keep_newest(found)
 
 
 CHANGES: tuple[Callable[[Shop], None], ...] = (
@@ -243,14 +245,11 @@ def found_by(opened: vicinal.LocalGallery, view: View) -> Iterator[str]:
 
 def complaints_of_label(shop: Shop, gone: set[str]) -> Iterator[str]:
     opened = shop.opened
-    sessions = sorted(path for path in (opened.gallery.path / "labelling").glob("*") if path.is_dir())
-    said = [
-        [
-            (one.pair, one.same)
-            for one in LabelSession(opened.gallery, path.name, opened.matcher.view).answers()
-        ]
-        for path in sessions
-    ]
+    kind = documents.c.kind == "labelling"
+    with state_of(opened.gallery.path).reading() as rows:
+        ids = rows.values(documents.c.id, kind, documents.c.id != "", order_by=[documents.c.id])
+    sessions = [LabelSession(opened.gallery, one, opened.matcher.view) for one in ids]
+    said = [[(one.pair, one.said) for one in session.answers()] for session in sessions]
     if shop.told and said[-1:] != [shop.told]:
         yield f"an answer about a pair is lost: {said}"
     session = LabelSession.current(opened.matcher)
@@ -263,7 +262,7 @@ def complaints_of_label(shop: Shop, gone: set[str]) -> Iterator[str]:
 def complaints_of_promise(shop: Shop) -> Iterator[str]:
     opened = shop.opened
     threshold = opened.threshold
-    records = CalibrationStore(opened.gallery.calibrations_path)
+    records = CalibrationStore(opened.gallery.path)
     if shop.calibration not in {one.id for one in records.in_use({1, 2, 3})} | records.in_force():
         yield "the record of a calibration is lost"
     if threshold.calibration not in (None, shop.calibration):

@@ -1,21 +1,4 @@
-"""Errors of the client.
-
-VicinalError
-├── NoAnswerError (ConnectionError)      the server cannot be reached, or the connection was lost
-│   └── TimeLimitError (TimeoutError)    it did not answer in time
-├── UnreadableAnswerError (ValueError)   what answered does not speak this API
-├── JobError (RuntimeError)              a job that was waited for
-│   ├── JobFailedError                   ended without a result: it failed or was cancelled
-│   └── JobUnfinishedError (TimeoutError)  has not ended in the time that it was given
-├── UploadStoppedError (RuntimeError)    a bulk upload cannot go on; says how far it came
-└── ProblemError                         the server answered with a problem (RFC 9457)
-    ├── InvalidRequestError (ValueError) 400, 413, 415, 422 and others: to be asked otherwise
-    ├── AccessError (PermissionError)    401, 403: no valid API key, or one without the scope
-    ├── NotFoundError (LookupError)      404
-    ├── ConflictError (RuntimeError)     409: the id is taken, another job works on the gallery, ...
-    ├── TooManyRequestsError (RuntimeError)  429
-    └── ServerError (RuntimeError)       5xx
-"""
+"""Errors of the client, all below `VicinalError`."""
 
 from __future__ import annotations
 

@@ -1,164 +1,206 @@
-"""Follower: read a home's log to its end, and lay what it says into a data folder."""
+"""Follower: lay what the database lists of a home's galleries into a data folder.
+
+A gallery is laid when it is first asked for, and followed from then on. Its files are those rows of `files`
+that changed after what lies here; what is listed no more goes.
+"""
 
 from __future__ import annotations
 
-import math
-import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
+from sqlalchemy import select
+
 from vicinal.calibration.frozen import Frozen
+from vicinal.indexer.disk import files_below, hold_file, sha256_of_file
 from vicinal.indexer.errors import HomeError
-from vicinal.indexer.storage.disk import files_below, hold_file, sha256_of_file, storing
+from vicinal.indexer.state import DatabaseAwayError, Rows, State, state_of
+from vicinal.indexer.state.schema import files, galleries
+from vicinal.indexer.state.state import shared_state
 from vicinal.indexer.storage.home import places
-from vicinal.indexer.storage.home.laying import Batch, Layer, MissingObjectError, NotFetchedError
-from vicinal.indexer.storage.home.ledger import Ledger, Row, identity_of_file
-from vicinal.indexer.storage.home.log import LINK, Log, sha256_of
+from vicinal.indexer.storage.home.laying import LEFT, Layer, MissingObjectError, NotFetchedError, Sources
+from vicinal.indexer.storage.home.ledger import Laid, Ledger, Row, identity_of_file
 from vicinal.indexer.storage.home.marks import FOLDER
+from vicinal.indexer.storage.home.places import WHOLE, sha256_of
 from vicinal.indexer.storage.home.stores import HomeStore
 
-# A mirror's lock is held while files are laid, never while any are fetched or brought up.
+# A gallery's lock is held while files are laid, never while any are fetched or brought up.
 _PATIENCE = 60.0
-_MOST_ROWS = 20_000
-_SECONDS_BETWEEN_PROOFS = 60.0
 MOST_TRIES = 100
-# Of a moment, as it is written: first that of the last look, then that of a question without an answer yet.
-_WIDTH = 24
-_LOOKED, ASKED = 0, 1
+# A database that was found away is asked again by who follows it, and by nobody else for so long.
+_AWAY_SECONDS = 3.0
 
 
 class Lag(Frozen):
-    """Delay of a mirror: seconds since it had read the log to its end, None before it ever did."""
+    """Delay of a mirror: seconds since all that is followed lay here, None before it ever did."""
 
     seconds: float | None
     number: int
 
 
 class Follower:
-    """A home's log, and a data folder with what lies in it; `on_fetch` is told how many bytes came."""
+    """A home, and a data folder with what lies in it; `on_fetch` is told how many bytes came."""
 
     def __init__(self, data_dir: Path, home: str, store: HomeStore) -> None:
-        self.data_dir, self.home, self.store, self.log = data_dir, home, store, Log(store)
+        shared = shared_state(data_dir)
+        if shared is None:
+            raise HomeError(f"'{data_dir}' is a mirror of home '{home}': set its VICINAL_DATABASE, too")
+        self.data_dir, self.home, self.store, self.shared = data_dir, home, store, shared
         self.on_fetch: Callable[[int], None] = lambda _: None
         self.folder = data_dir / FOLDER
-        self._looked = self.folder / "looked"
         self.ledger = Ledger(self.folder / "ledger.sqlite")
         self.layer = Layer(data_dir, self.ledger, store, self.folder / "objects", lambda n: self.on_fetch(n))
-        # When the log was last known to go on from here.
-        self.proven = -float("inf")
+        # When all that is followed was last known to lie here, and when the database was last found away.
+        self._current = self._away = -float("inf")
+        # Since when a look has no answer.
+        self._asked = float("inf")
+        # The last look, and the changes that did not lie here then.
+        self._looked: tuple[float, dict[str, tuple[int, int]]] = -float("inf"), {}
 
     def lag(self) -> Lag:
-        """Delay of the folder behind the home, by when any process last read the log to its end."""
-        return Lag(seconds=self._seconds_since(_LOOKED), number=self.ledger.applied())
+        """Delay of the folder behind the home, as this process knows it."""
+        number = max((one.seen for one in self.ledger.galleries().values()), default=0)
+        seconds = time.monotonic() - self._current
+        return Lag(seconds=None if seconds == float("inf") else seconds, number=number)
 
-    def _seconds_since(self, which: int) -> float | None:
-        seconds = -1.0
-        with suppress(OSError, ValueError):
-            seconds = time.monotonic() - float(self._looked.read_text()[which * _WIDTH :][:_WIDTH])
-        return seconds if seconds >= 0 else None
-
-    def catch_up(self) -> None:
-        """Take all entries that are new."""
-        jumps = False
-        while batch := self._unread(jumps=jumps):
-            jumps = False
-            for _ in range(MOST_TRIES):
-                try:
-                    self.layer.fetch(batch, {})
-                except MissingObjectError:
-                    # Replaced since, and removed: what counts is a later state.
-                    if self.log.newest_checkpoint() <= batch.number:
-                        raise
-                    jumps = True
-                    break
-                try:
-                    with self.locked():
-                        # Another process of this machine may have gone on.
-                        if self.ledger.applied() == batch.base:
-                            self.layer.lay(batch, {})
-                    break
-                except NotFetchedError:
-                    continue
-        self._note(_LOOKED, time.monotonic())
-
-    def _note(self, which: int, moment: float) -> None:
-        # In place: threads and processes look at the same time, and none has to lock the others out.
-        with storing(f"'{self._looked}'"):
-            descriptor = os.open(self._looked, os.O_WRONLY | os.O_CREAT, 0o600)
-            try:
-                os.pwrite(descriptor, f"{moment:{_WIDTH}.6f}".encode(), which * _WIDTH)
-            finally:
-                os.close(descriptor)
-
-    def _unread(self, *, jumps: bool) -> Batch | None:
-        """The next entries, or with `jumps` the newest checkpoint, as one step; None where there are none."""
-        applied = self.ledger.applied()
-        entry = self.log.read(applied + 1)
+    def require_home(self) -> None:
+        """Refuse a change at once where the database was just found away, or is waited for by who follows."""
         now = time.monotonic()
-        self._note(ASKED, math.inf)
-        if jumps or entry is not None or now - self.proven > _SECONDS_BETWEEN_PROOFS:
-            checkpoint = None
-            if jumps or not self.log.is_there(applied):
-                checkpoint = self.log.newest_checkpoint()
-            elif entry is None:
-                newest = self.log.newest_checkpoint()
-                checkpoint = newest if newest > applied else None
-            if checkpoint is not None and checkpoint > applied:
-                known = self.ledger.rows()
-                return Batch.of_checkpoint(self.log.checkpoint(checkpoint), known, applied)
-            if checkpoint is not None:
-                raise HomeError(
-                    f"home '{self.home}' does not have entry {applied or 1} any more, which "
-                    f"'{self.data_dir}' rests on: bring its log back from a backup"
-                )
-            self.proven = now
-        if entry is None:
-            return None
-        batch = Batch(applied, applied)
-        while entry is not None and len(batch.rows) < _MOST_ROWS:
-            alone = entry.kind in ("move", "drop")
-            if alone and batch.number > applied:
-                break
-            batch.add(entry, {entry.scope: self.ledger.lease(entry.scope)})
-            if alone:
-                break
-            entry = self.log.read(entry.number + 1)
-        return batch
+        if now - self._away < _AWAY_SECONDS or now - self._asked > _AWAY_SECONDS:
+            raise DatabaseAwayError(f"{self.shared.database.place} does not answer")
+
+    def follow(self) -> set[str]:
+        """Look what changed in the home; names of the galleries that lie here and are behind."""
+        self._asked = min(self._asked, time.monotonic())
+        try:
+            self.shared.follow()
+        except DatabaseAwayError:
+            self._away = time.monotonic()
+            raise
+        finally:
+            self._asked = float("inf")
+        self._away, looked = -float("inf"), time.monotonic()
+        now, laid = self.shared.galleries(), self.ledger.galleries()
+        late = {name: now.get(name, (0, 0)) for name, one in laid.items() if now.get(name, (0, 0)) != one}
+        at, before = self._looked
+        # A gallery that changes all the time is late at every look, but not by what the one before found.
+        if all(name not in laid or laid[name].seen >= number for name, (_, number) in before.items()):
+            self._current = looked if not late else max(at, self._current)
+        self._looked = looked, late
+        return set(late)
+
+    def pull(self) -> bool:
+        """Bring here what changed of the galleries that lie here; tell whether anything did."""
+        late = self.follow() | ({WHOLE} if self.ledger.laid(WHOLE) is None else set())
+        self._follow_names(late)
+        problems: list[HomeError] = []
+        for gallery in sorted(late):
+            # One that cannot be fetched holds up no other.
+            try:
+                if gallery == WHOLE or self.ledger.laid(gallery) is not None:
+                    self.lay(gallery)
+            except HomeError as error:
+                problems.append(error)
+        if problems:
+            raise problems[0]
+        if missing := self.ledger.missing():
+            self.relay(missing)
+        return bool(late)
+
+    def _follow_names(self, late: set[str]) -> None:
+        """Rename and remove folders of galleries that have other names by now, or are gone."""
+        names = {key: name for name, (key, _) in self.shared.galleries().items()}
+        for gallery in sorted(late):
+            laid = self.ledger.laid(gallery)
+            if laid is None or names.get(laid.key) == gallery:
+                continue
+            with self.locked(gallery):
+                if self.ledger.laid(gallery) != laid:
+                    continue
+                name, folder = names.get(laid.key), places.folder_of(gallery)
+                if name is None or self.ledger.laid(name) is not None:
+                    self.layer.drop(folder)
+                    self.ledger.forget(gallery, folder)
+                else:
+                    self.layer.move(folder, places.folder_of(name))
+                    self.ledger.rename(gallery, name, folder, places.folder_of(name))
+
+    def lay(self, gallery: str, sources: Sources | None = None) -> None:
+        """Bring a gallery here as the database lists it now; nothing is done where it has none of the name.
+
+        Raises:
+            HomeError: A file is missing in the home, or is not what it was, or the home does not answer.
+            DatabaseAwayError: The database does not answer.
+        """
+        number, sources = -1, sources or {}
+        for _ in range(MOST_TRIES):
+            laid = self.ledger.laid(gallery)
+            with self.state(gallery).reading() as rows:
+                listed = _listed(rows, gallery, laid, self.ledger)
+            if laid is not None and (listed is None or listed.laid.key != laid.key):
+                # It has another name by now, or is gone.
+                self.follow()
+                self._follow_names({gallery})
+                continue
+            if listed is None:
+                return
+            # Who asks for rows of it from now on finds these.
+            self.shared.note(gallery, *listed.laid)
+            if listed.laid == laid:
+                return
+            try:
+                self.layer.fetch(listed.rows, listed.gone, sources)
+                with self.locked(gallery):
+                    if self.ledger.laid(gallery) == laid:
+                        done = self.layer.lay(listed.rows, listed.gone, sources)
+                        self.ledger.take(gallery, listed.laid, done, listed.gone)
+                        return
+            except MissingObjectError:
+                # Replaced since, and removed: what counts is a later state.
+                if listed.laid.seen == number:
+                    raise
+                number = listed.laid.seen
+            except NotFetchedError:
+                continue
 
     def relay(self, rows: Sequence[Row]) -> None:
         """Lay files again that do not lie here as they should."""
-        for _ in range(MOST_TRIES):
-            with suppress(NotFetchedError):
-                self.layer.fetch(Batch(0, 0, {row.path: row for row in rows}), {})
-                with self.locked():
-                    # Those that are as they were noted are still wanted.
-                    now = [one for row in rows if (one := self.ledger.row(row.path)) and one.object]
-                    self.layer.mend([one for one in now if one.object in {row.object for row in rows}], {})
-                return
+        for gallery in {places.gallery_of(row.path) for row in rows}:
+            wrong = {row.path: row for row in rows if places.gallery_of(row.path) == gallery}
+            for _ in range(MOST_TRIES):
+                with suppress(NotFetchedError):
+                    self.layer.fetch(wrong, set(), {})
+                    with self.locked(gallery):
+                        # Those that are as they were noted are still wanted.
+                        now = {place: row for place, row in wrong.items() if self.ledger.row(place) == row}
+                        self.ledger.note(self.layer.lay(now, set(), {}))
+                    break
 
     def mend(self, place: str) -> bool:
         """Fetch again what of a file or folder differs from the home; tell whether any did, or HomeError."""
         named = self.ledger.row(place)
         rows = {place: named} if named is not None else self.ledger.rows(place)
-        wrong = [row for row in rows.values() if row.object and not self._is_whole(row)]
+        wrong = [row for row in rows.values() if not self._is_whole(row)]
         if not wrong:
             return False
         # Copies of a gallery link the same files.
         alike = (one for row in wrong for one in self.ledger.with_content(sha256_of(row.object)))
         known = {row.path: row for row in [*wrong, *(one for one in alike if not self._is_whole(one))]}
-        with self.locked():
-            self.ledger.note(
-                row._replace(identity="") for row in known.values() if row == self.ledger.row(row.path)
-            )
-        self.relay([row for row in known.values() if row.object])
+        wanting = [row._replace(identity="") for row in known.values()]
+        for row in wanting:
+            with self.locked(places.gallery_of(row.path)):
+                if self.ledger.row(row.path) == known[row.path]:
+                    self.ledger.note([row])
+        self.relay(wanting)
         return True
 
     def _is_whole(self, row: Row) -> bool:
         path = self.data_dir / row.path
-        if row.object.startswith(LINK):
-            return path.is_symlink() and f"{LINK}{path.readlink()}" == row.object
+        if row.identity == LEFT and not path.exists():
+            return True
         try:
             return sha256_of_file(path) == sha256_of(row.object)
         except OSError:
@@ -166,23 +208,26 @@ class Follower:
 
     def mend_table(self, gallery: str) -> None:
         """Bring a gallery's table back to what the home says; only who holds its lease may do it."""
-        with self.locked():
+        self.lay(gallery)
+        with self.locked(gallery):
             came, gone = self.table_changes(gallery)
-            rows = {place: self.ledger.row(place) for place in [*came, *gone]}
-            wrong = [row._replace(identity="") for row in rows.values() if row is not None and row.object]
+            found = [row for place in [*came, *gone] if (row := self.ledger.row(place)) is not None]
+            wrong = [row._replace(identity="") for row in found]
             for place in came.keys() - {row.path for row in wrong}:
                 (self.data_dir / place).unlink(missing_ok=True)
             self.ledger.note(wrong)
-        if wrong:
-            self.relay(wrong)
+        self.relay(wrong)
 
     def table_changes(self, gallery: str) -> tuple[dict[str, Path], list[str]]:
         """Files of a gallery's table that are not as the home has them, and those that are gone."""
-        folder = f"{places.GALLERIES}/{gallery}"
-        known = self.ledger.table(f"{folder}/{places.TABLE}", f"{folder}/{places.SEALS}")
-        found = set(files_below(str(self.data_dir / folder / places.TABLE), f"{folder}/{places.TABLE}"))
-        if (self.data_dir / folder / places.SEALS).exists():
-            found.add(f"{folder}/{places.SEALS}")
+        folder = places.folder_of(gallery)
+        table, seals = f"{folder}/{places.TABLE}", f"{folder}/{places.SEALS}"
+        known = {place: row.identity for place, row in self.ledger.rows(table).items()}
+        if (row := self.ledger.row(seals)) is not None:
+            known[seals] = row.identity
+        found = set(files_below(str(self.data_dir / table), table))
+        if (self.data_dir / seals).exists():
+            found.add(seals)
         came = {place: self.data_dir / place for place in found - known.keys() if places.is_kept(place)}
         for place in found & known.keys():
             if not places.has_unique_name(place):
@@ -191,14 +236,45 @@ class Follower:
                     came[place] = path
         return came, sorted(known.keys() - found)
 
-    def is_there(self, place: str) -> bool:
-        """Tell whether the home has a file."""
-        row = self.ledger.row(place)
-        return row is not None and bool(row.object)
+    def state(self, gallery: str) -> State:
+        """State of a gallery of the home, or of the whole home."""
+        return state_of(self.data_dir / places.folder_of(gallery))
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Hold the lock of who lays files here."""
-        busy = f"mirror '{self.folder}' is being written by a process that hangs"
-        with hold_file(self.folder / "mirror.lock", busy, patience=_PATIENCE):
+    def locked(self, gallery: str) -> Iterator[None]:
+        """Hold the lock of who lays files of a gallery here."""
+        busy = f"gallery '{gallery}' is being laid in '{self.data_dir}' by a process that hangs"
+        with hold_file(self.folder / "leases" / f"{gallery}.laying", busy, patience=_PATIENCE):
             yield
+
+
+@dataclass(frozen=True)
+class _Listed:
+    """Changes of a gallery since what lies here: files that came or are others, and those that went."""
+
+    laid: Laid
+    rows: Mapping[str, Row]
+    gone: Set[str]
+
+
+def _listed(rows: Rows, gallery: str, laid: Laid | None, ledger: Ledger) -> _Listed | None:
+    """Changes of a gallery; None where the database does not have it."""
+    asked = select(galleries.c.key, galleries.c.changed).where(galleries.c.name == gallery)
+    now = rows.connection.execute(asked).first()
+    if now is None:
+        return None
+    seen = 0 if laid is None else laid.seen
+    came = {
+        place: Row(place, row.object, row.bytes)
+        for row in rows.all(files, files.c.changed > seen)
+        for place in [places.place_in(gallery, row.path)]
+    }
+    return _Listed(Laid(*now), came, _gone(rows, gallery, came.keys(), ledger))
+
+
+def _gone(rows: Rows, gallery: str, came: Set[str], ledger: Ledger) -> Set[str]:
+    """Files that lie here and are listed no more; they are only looked for where the number says so."""
+    known = ledger.paths(gallery) | came
+    if rows.count(files) == len(known):
+        return set()
+    return known - {places.place_in(gallery, path) for path in rows.values(files.c.path)}

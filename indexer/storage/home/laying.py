@@ -7,29 +7,33 @@ stays as it was: no file is written in place. A crash leaves what the next layin
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from vicinal.indexer.disk import make_folder, scratch, sha256_of_file, storing, sync_path
 from vicinal.indexer.errors import HomeError
-from vicinal.indexer.storage.disk import make_folder, scratch, sha256_of_file, storing, sync_path
 from vicinal.indexer.storage.home import places
 from vicinal.indexer.storage.home.ledger import Ledger, Row, identity_of_file
-from vicinal.indexer.storage.home.log import LINK, Checkpoint, Entry, Lease, sha256_of
+from vicinal.indexer.storage.home.places import sha256_of
 from vicinal.indexer.storage.home.stores import HomeStore
 
 # Of a file that is here already, or in memory, by its checksum.
 Sources = Mapping[str, Path | bytes]
 _FETCHES = 8
+_MANIFESTS = ("/snapshot.json", "/refined.json")
+# The kind of index that stands for an engine, and the identity of a file that is left to it.
+ENGINE, LEFT = "milvus", "left"
 
 
 class MissingObjectError(HomeError):
-    """An object of an entry is gone: a checkpoint says what replaced it."""
+    """An object of the listing is gone: what replaced it is listed by now."""
 
 
 class NotFetchedError(Exception):
@@ -37,71 +41,23 @@ class NotFetchedError(Exception):
 
 
 @dataclass
-class Batch:
-    """Changes after an entry, `base`, up to another: the last state of each file, and leases."""
-
-    base: int
-    number: int
-    rows: dict[str, Row] = field(default_factory=dict)
-    leases: dict[str, Lease] = field(default_factory=dict)
-    moved: tuple[str, str] | None = None
-    dropped: str = ""
-    replica: str = ""
-
-    @property
-    def is_alone(self) -> bool:
-        """Tell whether a folder moves or goes, which is one step of its own."""
-        return self.moved is not None or bool(self.dropped)
-
-    def add(self, entry: Entry, leases: Mapping[str, Lease | None]) -> None:
-        """Take an entry in; `leases` has those of its scopes before."""
-        self.number, self.replica = entry.number, entry.replica
-        for place, (name, size) in entry.came.items():
-            self.rows[place] = Row(place, name, size, entry.number, entry.replica, "")
-        for place in entry.went:
-            self.rows[place] = Row(place, "", 0, entry.number, entry.replica, "")
-        if entry.kind == "lease":
-            self.leases[entry.scope] = Lease(
-                token=entry.number, holder=entry.holder, replica=entry.replica, is_held=True
-            )
-        before = self.leases.get(entry.scope) or leases.get(entry.scope)
-        if entry.kind == "release" and before is not None and before.token == entry.token:
-            self.leases[entry.scope] = before.model_copy(update={"is_held": False})
-        if entry.kind == "move":
-            self.moved = (f"{places.GALLERIES}/{entry.scope}", f"{places.GALLERIES}/{entry.target}")
-        if entry.kind == "drop":
-            self.dropped = f"{places.GALLERIES}/{entry.scope}"
-
-    @classmethod
-    def of_checkpoint(cls, checkpoint: Checkpoint, known: Mapping[str, Row], base: int) -> Batch:
-        """The listing of a checkpoint, and what else is known here after an entry as gone."""
-        rows = {
-            place: Row(place, name, size, number, replica, "")
-            for place, (name, size, number, replica) in checkpoint.files.items()
-        }
-        gone = {
-            place: row._replace(object="", size=0, number=checkpoint.number, identity="")
-            for place, row in known.items()
-            if place not in rows
-        }
-        return cls(base, checkpoint.number, {**rows, **gone}, dict(checkpoint.leases))
-
-
-@dataclass
 class Layer:
-    """Lays files of a home: `lay` under the mirror's lock, `fetch` without; `on_fetch` hears its bytes."""
+    """Lays files of a home: `lay` under a gallery's lock, `fetch` without; `on_fetch` hears of bytes."""
 
     data_dir: Path
     ledger: Ledger
     store: HomeStore
     fetched: Path
     on_fetch: Callable[[int], None]
+    # Whether vectors stay with the engine that holds them, too.
+    leaves_vectors: bool = False
 
-    def fetch(self, batch: Batch, sources: Sources) -> None:
+    def fetch(self, rows: Mapping[str, Row], gone: Set[str], sources: Sources) -> None:
         """Bring the content of all files that do not lie here yet beside the galleries."""
-        objects = {}
-        for row in self._wanted(batch):
-            if row.object and not row.object.startswith(LINK) and self._source(row, sources) is None:
+        objects, wanted = {}, self._wanted(rows, gone)
+        left = self._left(wanted, sources)
+        for row in wanted:
+            if row.path not in left and self._source(row, sources) is None:
                 objects[row.object] = row
         if len(objects) > 1:
             with ThreadPoolExecutor(min(_FETCHES, len(objects))) as pool:
@@ -111,37 +67,40 @@ class Layer:
             for row in objects.values():
                 self._fetch(row)
 
-    def lay(self, batch: Batch, sources: Sources) -> None:
-        """Bring a batch to the disk, and note it."""
-        if batch.moved is not None:
-            self._move(*batch.moved)
-            gone = self._gone(batch, batch.moved[0])
-            self.ledger.take(batch.number, gone, batch.leases, moved=batch.moved)
-            return
-        if batch.dropped:
-            self._drop(batch.dropped)
-            self.ledger.take(batch.number, self._gone(batch, batch.dropped), batch.leases)
-            return
-        wanted = self._wanted(batch)
-        done = self._lay_all(batch.rows, wanted, sources)
-        self.ledger.take(batch.number, {**batch.rows, **done}.values(), batch.leases)
-        self._forget_fetched(wanted)
+    def lay(self, rows: Mapping[str, Row], gone: Set[str], sources: Sources) -> list[Row]:
+        """Bring files that came or are another to the disk, and remove others; rows of all that was touched,
+        with identities.
+        """
+        wanted = self._wanted(rows, gone)
+        left = self._left(wanted, sources)
+        laid = [row for row in wanted if row.path not in left]
+        done = self._lay_all(rows.keys() | gone, laid, sources)
+        done |= {row.path: row._replace(identity=LEFT) for row in wanted if row.path in left}
+        self._remove(gone)
+        for row in wanted:
+            (self.fetched / row.object).unlink(missing_ok=True)
+        return list(done.values())
 
-    def _gone(self, batch: Batch, folder: str) -> list[Row]:
-        """Rows of a folder's files, which are gone."""
-        return [Row(place, "", 0, batch.number, batch.replica, "") for place in self.ledger.rows(folder)]
+    def _left(self, rows: list[Row], sources: Sources) -> set[str]:
+        """Files of vectors that are not laid, as the manifest beside them names the engine that has them."""
+        manifests = {row.path.rpartition("/")[0]: row for row in rows if row.path.endswith(_MANIFESTS)}
+        left: set[str] = set()
+        for row in rows if self.leaves_vectors else ():
+            folder, _, name = row.path.rpartition("/")
+            is_here = (self.data_dir / row.path).exists()
+            if name not in places.VECTORS or is_here or (manifest := manifests.get(folder)) is None:
+                continue
+            if (source := self._source(manifest, sources)) is None:
+                self._fetch(manifest)
+                source = self.fetched / manifest.object
+            content = source if isinstance(source, bytes) else source.read_bytes()
+            if json.loads(content)["index"] == ENGINE:
+                left.add(row.path)
+        return left
 
-    def mend(self, rows: Iterable[Row], sources: Sources) -> None:
-        """Lay files again that do not lie here as they should."""
-        batch = Batch(0, 0, {row.path: row._replace(identity="") for row in rows})
-        wanted = self._wanted(batch)
-        self.ledger.note(self._lay_all(batch.rows, wanted, sources).values())
-        self._forget_fetched(wanted)
-
-    def _lay_all(self, rows: Mapping[str, Row], wanted: list[Row], sources: Sources) -> dict[str, Row]:
-        """Rows of all that lies here afterwards, with its identity."""
+    def _lay_all(self, touched: Set[str], wanted: list[Row], sources: Sources) -> dict[str, Row]:
         done: dict[str, Row] = {}
-        units = {places.unit_of(place): place for place in rows}
+        units = {places.unit_of(place) for place in touched}
         whole = {unit[0] for unit in units if unit is not None and not unit[1]}
         for unit in sorted(one for one in units if one is not None):
             if unit[1] and unit[0] in whole:
@@ -149,23 +108,22 @@ class Layer:
             folder = "/".join(filter(None, unit))
             inside = [row for row in wanted if row.path.startswith(f"{folder}/")]
             done |= self._lay_unit(folder, inside, sources)
-        plain = [row for row in wanted if places.unit_of(row.path) is None]
         ranks: dict[int, list[Row]] = {}
-        for row in plain:
-            ranks.setdefault(places.rank(row.path), []).append(row)
+        for row in wanted:
+            if places.unit_of(row.path) is None:
+                ranks.setdefault(places.rank(row.path), []).append(row)
         for _, same in sorted(ranks.items()):
             done |= self._lay_files(same, sources)
-        self._remove({row.path for row in rows.values() if not row.object}, rows.keys())
         return done
 
-    def _wanted(self, batch: Batch) -> list[Row]:
-        """Rows of files that lie here afterwards, of a batch and of the folders that appear with it."""
-        wanted = {place: row for place, row in batch.rows.items() if row.object}
-        units = {places.unit_of(place) for place in batch.rows}
+    def _wanted(self, rows: Mapping[str, Row], gone: Set[str]) -> list[Row]:
+        """Rows of files that lie here afterwards, of a change and of the folders that appear with it."""
+        wanted = dict(rows)
+        units = {places.unit_of(place) for place in rows.keys() | gone}
         for unit in filter(None, units):
             whole = (unit[0], "") in units
             others = self.ledger.rows(unit[0] if whole else "/".join(unit))
-            wanted |= {place: row for place, row in others.items() if place not in batch.rows}
+            wanted |= {place: row for place, row in others.items() if place not in rows.keys() | gone}
         return [wanted[place] for place in sorted(wanted)]
 
     def _source(self, row: Row, sources: Sources) -> Path | bytes | None:
@@ -210,11 +168,6 @@ class Layer:
         finally:
             staged.unlink(missing_ok=True)
 
-    def _forget_fetched(self, wanted: list[Row]) -> None:
-        for row in wanted:
-            if row.object and not row.object.startswith(LINK):
-                (self.fetched / row.object).unlink(missing_ok=True)
-
     def _is_here(self, row: Row) -> Row | None:
         """The row with its identity, where the file lies here as it should."""
         known = self.ledger.row(row.path)
@@ -231,8 +184,7 @@ class Layer:
             here = self._is_here(row)
             path = self.data_dir / row.path
             if here is None:
-                is_link = row.object.startswith(LINK)
-                if is_link or self._source(row, sources) != path:
+                if self._source(row, sources) != path:
                     make_folder(path.parent)
                     with storing(f"'{path}'"):
                         staged = path.with_name(f".{path.name}.laid.partial")
@@ -276,9 +228,6 @@ class Layer:
     def _place(self, row: Row, staged: Path, sources: Sources) -> None:
         """Write the content of a row; what never changes is a link to what is here."""
         staged.unlink(missing_ok=True)
-        if row.object.startswith(LINK):
-            staged.symlink_to(row.object.removeprefix(LINK))
-            return
         source = self._source(row, sources)
         if source is None:
             raise NotFetchedError(row.path)
@@ -292,26 +241,19 @@ class Layer:
             # It may be written to at this moment.
             if sha256_of_file(staged) != sha256_of(row.object):
                 raise NotFetchedError(row.path)
-        if places.is_secret(row.path):
-            staged.chmod(0o600)
         sync_path(staged)
 
-    def _remove(self, gone: Set[str], touched: Set[str]) -> None:
+    def _remove(self, gone: Set[str]) -> None:
         for place in sorted(gone):
             path = self.data_dir / place
             with storing(f"'{path}'"):
                 path.unlink(missing_ok=True)
-            # Folders of jobs and sessions; those that hold anything stay.
+            # Folders of jobs; those that hold anything stay.
             with suppress(OSError):
-                if places.gallery_of(place) and len(place.split("/")) > 4:
+                if len(place.split("/")) > 4:
                     path.parent.rmdir()
-        for gallery in {places.gallery_of(place) for place in gone} - {""}:
-            folder = f"{places.GALLERIES}/{gallery}"
-            came = {place for place in touched - gone if place.startswith(f"{folder}/")}
-            if not came and not self.ledger.rows(folder).keys() - gone:
-                self._drop(folder)
 
-    def _drop(self, place: str) -> None:
+    def drop(self, place: str) -> None:
         """Remove a gallery's folder, with what of it the home does not keep."""
         folder = self.data_dir / place
         if not folder.is_dir() or folder.is_symlink():
@@ -323,7 +265,7 @@ class Layer:
             sync_path(folder.parent)
         shutil.rmtree(aside, ignore_errors=True)
 
-    def _move(self, source: str, target: str) -> None:
+    def move(self, source: str, target: str) -> None:
         """Rename a gallery's folder, with what of it the home does not keep."""
         folder, other = self.data_dir / source, self.data_dir / target
         with storing(f"'{other}'"):

@@ -1,4 +1,4 @@
-"""Ledger: what a mirror knows of its home, and what of it lies here; one file of SQLite in the data folder.
+"""Ledger: what of a home lies in a data folder; one file of SQLite, which laying and nothing else needs.
 
 A file is known again by its bytes, time of change and inode, so that nothing is hashed that did not change.
 Losing the last steps of the ledger, as a machine that loses its power may, costs laying them once more.
@@ -14,36 +14,37 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from vicinal.indexer.disk import write_ahead
 from vicinal.indexer.errors import HomeError
-from vicinal.indexer.storage.disk import write_ahead
-from vicinal.indexer.storage.home.log import Checkpoint, Lease, sha256_of
+from vicinal.indexer.storage.home import places
+from vicinal.indexer.storage.home.places import sha256_of
 
 _SECONDS = 30.0
 _TABLES = """
 CREATE TABLE IF NOT EXISTS files (
-    path TEXT PRIMARY KEY, object TEXT, sha256 TEXT, size INTEGER, number INTEGER, replica TEXT, identity TEXT
+    path TEXT PRIMARY KEY, object TEXT, sha256 TEXT, size INTEGER, identity TEXT
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS contents ON files (sha256);
-CREATE INDEX IF NOT EXISTS missing ON files (path) WHERE identity = '' AND object != '';
-CREATE TABLE IF NOT EXISTS leases (
-    scope TEXT PRIMARY KEY, token INTEGER, holder TEXT, replica TEXT, is_held INTEGER
-);
-CREATE TABLE IF NOT EXISTS applied (number INTEGER);
+CREATE INDEX IF NOT EXISTS missing ON files (path) WHERE identity = '';
+CREATE TABLE IF NOT EXISTS galleries (name TEXT PRIMARY KEY, key INTEGER, seen INTEGER);
 """
+_COLUMNS = "path, object, size, identity"
 
 
 class Row(NamedTuple):
-    """A file of the home, its object '' where gone, `identity` '' where it does not lie here as it should."""
+    """A file of the home below the data folder; `identity` is '' where it does not lie here as it should."""
 
     path: str
     object: str
     size: int
-    number: int
-    replica: str
-    identity: str
+    identity: str = ""
 
 
-_COLUMNS = "path, object, size, number, replica, identity"
+class Laid(NamedTuple):
+    """A gallery that lies here, by its key in the database, and its last change that does."""
+
+    key: int
+    seen: int
 
 
 def identity_of_file(path: Path) -> str:
@@ -56,7 +57,7 @@ def identity_of_file(path: Path) -> str:
 
 
 class Ledger:
-    """The ledger in a file, open in this process; whoever writes to it holds the lock of the mirror."""
+    """The ledger in a file, open in this process; who writes of a gallery holds its lock of laying."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -71,100 +72,68 @@ class Ledger:
             file.execute("PRAGMA synchronous = NORMAL")
             file.executescript(_TABLES)
 
-    def applied(self) -> int:
-        """Number of the last entry that lies here."""
+    def galleries(self) -> dict[str, Laid]:
+        """Galleries that lie here."""
         with self._open() as file:
-            return _applied(file)
+            return {row[0]: Laid(*row[1:]) for row in file.execute("SELECT name, key, seen FROM galleries")}
+
+    def laid(self, gallery: str) -> Laid | None:
+        """A gallery that lies here; None for one that does not."""
+        with self._open() as file:
+            found = file.execute("SELECT key, seen FROM galleries WHERE name = ?", (gallery,)).fetchone()
+        return None if found is None else Laid(*found)
 
     def row(self, place: str) -> Row | None:
-        """A file that is or was there."""
+        """A file of the home."""
         return next(iter(self._rows("path = ?", place)), None)
 
-    def rows(self, below: str = "") -> dict[str, Row]:
+    def rows(self, below: str) -> dict[str, Row]:
         """Files of the home below a folder, by path."""
-        ends = (f"{below}/", f"{below}0") if below else ("", "\U0010ffff")
-        return {row.path: row for row in self._rows("path >= ? AND path < ? AND object != ''", *ends)}
+        return {row.path: row for row in self._rows("path >= ? AND path < ?", f"{below}/", f"{below}0")}
 
-    def table(self, folder: str, file: str) -> dict[str, str]:
-        """Identities of the files of a table and of the file beside it, by path."""
-        with self._open() as ledger:
-            found = ledger.execute(
-                "SELECT path, identity FROM files "
-                "WHERE object != '' AND (path = ? OR path >= ? AND path < ?)",
-                (file, f"{folder}/", f"{folder}0"),
-            )
-            return dict(found.fetchall())
-
-    def is_known(self, folder: str) -> bool:
-        """Tell whether the home has a file below a folder."""
+    def paths(self, gallery: str) -> set[str]:
+        """Files of a gallery, or of the whole home."""
+        folder = places.folder_of(gallery)
+        if gallery != places.WHOLE:
+            return set(self.rows(folder))
         with self._open() as file:
-            found = file.execute(
-                "SELECT 1 FROM files WHERE path >= ? AND path < ? AND object != '' LIMIT 1",
-                (f"{folder}/", f"{folder}0"),
-            )
-            return found.fetchone() is not None
+            found = {row[0] for row in file.execute("SELECT path FROM files")}
+        return {place for place in found if places.gallery_of(place) == places.WHOLE}
 
     def missing(self) -> list[Row]:
         """Files that do not lie here as they should."""
-        return self._rows("identity = '' AND object != ''")
+        return self._rows("identity = ''")
 
     def with_content(self, sha256: str) -> list[Row]:
         """Files of this content."""
         return self._rows("sha256 = ?", sha256)
 
-    def lease(self, scope: str) -> Lease | None:
-        """Last lease of a scope."""
-        with self._open() as file:
-            found = file.execute(
-                "SELECT token, holder, replica, is_held FROM leases WHERE scope = ?", (scope,)
-            ).fetchone()
-        if found is None:
-            return None
-        return Lease(token=found[0], holder=found[1], replica=found[2], is_held=bool(found[3]))
-
-    def checkpoint(self) -> Checkpoint:
-        """All of it, without what lies here."""
-        with self._open() as file:
-            files = {
-                path: (row.object, row.size, row.number, row.replica) for path, row in self.rows().items()
-            }
-            leases = {
-                row[0]: Lease(token=row[1], holder=row[2], replica=row[3], is_held=bool(row[4]))
-                for row in file.execute("SELECT scope, token, holder, replica, is_held FROM leases")
-            }
-            return Checkpoint(number=_applied(file), files=files, leases=leases)
-
-    def take(
-        self,
-        number: int,
-        rows: Iterable[Row],
-        leases: dict[str, Lease],
-        *,
-        moved: tuple[str, str] | None = None,
-    ) -> None:
-        """Note what an entry changed, in one step."""
+    def take(self, gallery: str, laid: Laid, rows: Iterable[Row], gone: Iterable[str]) -> None:
+        """Note what was laid of a gallery, in one step."""
         with self._open() as file, file:
-            if moved is not None:
-                source, target = moved
-                _write(
-                    file,
-                    [
-                        row._replace(path=target + path.removeprefix(source), number=number)
-                        for path, row in self.rows(source).items()
-                    ],
-                )
             _write(file, rows)
-            file.executemany(
-                "INSERT OR REPLACE INTO leases VALUES (?, ?, ?, ?, ?)",
-                [(scope, one.token, one.holder, one.replica, one.is_held) for scope, one in leases.items()],
-            )
-            file.execute("DELETE FROM applied")
-            file.execute("INSERT INTO applied VALUES (?)", (number,))
+            file.executemany("DELETE FROM files WHERE path = ?", [(place,) for place in gone])
+            file.execute("INSERT OR REPLACE INTO galleries VALUES (?, ?, ?)", (gallery, *laid))
 
     def note(self, rows: Iterable[Row]) -> None:
-        """Note what lies here, of entries that were taken."""
+        """Note how files of galleries that lie here lie here."""
         with self._open() as file, file:
             _write(file, rows)
+
+    def rename(self, gallery: str, name: str, folder: str, target: str) -> None:
+        """Have a gallery under another name, with its files below another folder."""
+        rows = self.rows(folder)
+        with self._open() as file, file:
+            file.executemany("DELETE FROM files WHERE path = ?", [(place,) for place in rows])
+            _write(file, [row._replace(path=target + row.path.removeprefix(folder)) for row in rows.values()])
+            file.execute("UPDATE galleries SET name = ? WHERE name = ?", (name, gallery))
+
+    def forget(self, gallery: str, folder: str) -> None:
+        """Know nothing of a gallery any more."""
+        gone = self.rows(folder)
+        with self._open() as file, file:
+            file.executemany("DELETE FROM files WHERE path = ?", [(place,) for place in gone])
+            file.execute("DELETE FROM galleries WHERE name = ?", (gallery,))
 
     def _rows(self, where: str, *values: str) -> list[Row]:
         with self._open() as file:
@@ -185,16 +154,8 @@ class Ledger:
         )
 
 
-def _applied(file: sqlite3.Connection) -> int:
-    found = file.execute("SELECT number FROM applied").fetchone()
-    return 0 if found is None else int(found[0])
-
-
 def _write(file: sqlite3.Connection, rows: Iterable[Row]) -> None:
     file.executemany(
-        "INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?, ?, ?)",
-        [
-            (one.path, one.object, sha256_of(one.object), one.size, one.number, one.replica, one.identity)
-            for one in rows
-        ],
+        "INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?)",
+        [(one.path, one.object, sha256_of(one.object), one.size, one.identity) for one in rows],
     )

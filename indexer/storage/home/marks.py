@@ -8,7 +8,7 @@ from pathlib import Path
 from vicinal.calibration.frozen import Frozen
 from vicinal.indexer.errors import HomeError
 from vicinal.indexer.storage.home.stores import MARK, HomeStore
-from vicinal.models.configs.sealed_json import BrokenSealError, unsealed
+from vicinal.models.configs.sealed_json import BrokenSealError, sealed, unsealed
 
 FOLDER = "mirror"
 
@@ -39,9 +39,15 @@ def mark_in(data_dir: Path) -> Mark | None:
         ) from error
 
 
-def identity_in(store: HomeStore) -> str:
-    """Identity of the home in a store."""
+def identity_in(store: HomeStore) -> str | None:
+    """Identity of the home in a store; None for one that has none yet."""
+    stored = store.get(MARK)
     try:
-        return str(json.loads(unsealed(store.get(MARK) or b""))["identity"])
+        return None if stored is None else str(json.loads(unsealed(stored))["identity"])
     except (BrokenSealError, KeyError, ValueError) as error:
         raise HomeError(f"'{MARK}' of home '{store.address}' is damaged") from error
+
+
+def give_identity(store: HomeStore, identity: str) -> None:
+    """Let a store be the home of an identity."""
+    store.put(MARK, sealed(json.dumps({"identity": identity, "format": 2})))

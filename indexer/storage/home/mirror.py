@@ -1,44 +1,51 @@
 """Mirror: a data folder that follows a home, and brings every change of its own there first.
 
-<data_dir>/mirror/home.json       which home, and which replica this is; every command obeys it
-<data_dir>/mirror/ledger.sqlite   what the home holds, and what of it lies here
-<data_dir>/mirror/objects/        what was fetched and is about to be laid
-<data_dir>/mirror/away            why the last look at the log failed, if it did
-<data_dir>/mirror/looked          when the log was last read to its end, and since when it is asked without an
-                                  answer, on the clock since this machine began
+A home is a database with all that is remembered, and a folder or a bucket with files that never change:
 
-A small file is written to the home before it is seen here. A gallery's table is changed here, by who holds
-the gallery's lease, and brought up with the pointer to it.
+    objects/<sha256>-<drawn>        content; a name of its own for each upload, so that nobody comes to name
+                                    one that is being removed
+    home.json                       identity, which the database has, too: a folder without it is not mounted
+
+    <data_dir>/mirror/home.json     which home, and which replica this is; every command obeys it
+    <data_dir>/mirror/ledger.sqlite what of the home lies here
+    <data_dir>/mirror/objects/      what was fetched and is about to be laid
+    <data_dir>/mirror/leases/       locks of this machine, and `.begun` where a change came to no end
+
+A change is one transaction: which files came and went, where the pointer moved, and whatever else is
+remembered of it. It begins after its files lie in the home as objects, and ends only while the writer's token
+is the last that was given. A gallery's table is changed here, by who holds the gallery's lease. Whoever reads
+the transaction lays data first, and what names it after, so that a pointer that is obeyed names what is here.
 """
 
 from __future__ import annotations
 
 import logging
-import math
 import os
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from vicinal.indexer.errors import HomeError, OvertakenError, StorageError
-from vicinal.indexer.storage import disk
-from vicinal.indexer.storage.disk import files_below, hold_file, make_folder, replace_file, storing
+from sqlalchemy import select
+
+from vicinal.indexer import disk
+from vicinal.indexer.disk import files_below, hold_file, make_folder, replace_file, storing
+from vicinal.indexer.errors import GalleryExistsError, HomeError, OvertakenError, StorageError
+from vicinal.indexer.state import DatabaseAwayError, Rows, state_of
+from vicinal.indexer.state.bringing import has_any
+from vicinal.indexer.state.schema import files
+from vicinal.indexer.state.state import GALLERY_FILE, copy_all
 from vicinal.indexer.storage.home import places
-from vicinal.indexer.storage.home.follower import ASKED, MOST_TRIES, Follower
+from vicinal.indexer.storage.home.follower import MOST_TRIES, Follower
 from vicinal.indexer.storage.home.leases import Leases
-from vicinal.indexer.storage.home.ledger import identity_of_file
-from vicinal.indexer.storage.home.log import ENTRIES_BETWEEN_CHECKPOINTS, LINK, sha256_of
 from vicinal.indexer.storage.home.marks import FOLDER, Mark, mark_in, mark_path
 from vicinal.indexer.storage.home.stores import MARK, HomeStore, open_store
 from vicinal.indexer.storage.home.uploads import Upload
 
 logger = logging.getLogger(__name__)
-_SECONDS_BETWEEN_OWN = 10.0
-# Who follows the home finds it away, or back, that often, however long a call takes.
-_AWAY_SECONDS = 15.0
-_MOST_UNANSWERED_SECONDS = 3.0
+# What no row names stays that long: somebody may be about to name it, or be fetching it.
+GRACE = timedelta(days=1)
 
 
 class Mirror(Follower):
@@ -49,11 +56,8 @@ class Mirror(Follower):
     def __init__(self, data_dir: Path, mark: Mark, store: HomeStore) -> None:
         super().__init__(data_dir, mark.home, store)
         self.replica, self.identity = mark.replica, mark.identity
-        # Told of the number of an entry that was created here, and of lost races.
-        self.on_lost_race: Callable[[], None] = lambda: None
-        self._leases = Leases(self, mark.replica)
-        self._away = self.folder / "away"
-        self._brought = -float("inf")
+        self._leases = Leases(self.shared.database, mark.replica)
+        make_folder(self.folder / "leases")
 
     @classmethod
     def of(cls, path: Path) -> Mirror | None:
@@ -83,131 +87,125 @@ class Mirror(Follower):
         return opened
 
     def place_of(self, path: Path) -> str:
-        """Path of a file as the home knows it."""
+        """Path of a file below the data folder."""
         return spelled(path).relative_to(self.data_dir).as_posix()
 
-    # Following
-
-    def pull(self, *, brings_own: bool = False) -> int:
-        """Bring what is new in the home here, own counts there at times or now; number of its last entry."""
-        try:
-            self._note(ASKED, time.monotonic())
-            self.catch_up()
-        except HomeError as error:
-            self._note(ASKED, math.inf)
-            with suppress(OSError):
-                self._away.write_text(str(error), encoding="utf-8")
-            raise
-        self._away.unlink(missing_ok=True)
-        if missing := self.ledger.missing():
-            self.relay(missing)
-        if brings_own or time.monotonic() - self._brought > _SECONDS_BETWEEN_OWN:
-            self._brought = time.monotonic()
-            self._bring_own()
-        return self.ledger.applied()
-
-    def require_home(self) -> None:
-        """Refuse a change at once, by HomeError, where a process that pulls has just found the home away, or
-        waits for an answer.
-        """
-        if (self._seconds_since(ASKED) or 0.0) > _MOST_UNANSWERED_SECONDS:
-            raise HomeError(f"home '{self.home}' does not answer: another process still waits for it")
-        try:
-            age, problem = time.time() - self._away.stat().st_mtime, self._away.read_text(encoding="utf-8")
-        except FileNotFoundError:
-            return
-        if 0.0 <= age < _AWAY_SECONDS and problem:
-            raise HomeError(problem)
+    def names(self) -> list[str]:
+        """Galleries of the home, sorted."""
+        with suppress(DatabaseAwayError):
+            self.follow()
+        return sorted(self.shared.galleries().keys() - {places.WHOLE, ""})
 
     # Changing
+
+    @contextmanager
+    def publishing(self, folder: Path, gone: Iterable[Path] = ()) -> Iterator[Rows]:
+        """Rows of the gallery in a folder, to be changed in one step with all that was changed in its table
+        by who holds its lease; files, and those below folders, in `gone` go with it.
+
+        Raises:
+            OvertakenError: Another replica took over what this thread holds, or the gallery is gone.
+            HomeError: The home does not take the files.
+            DatabaseAwayError: The database does not answer.
+        """
+        with self._publishing(places.gallery_of(self.place_of(folder / places.TABLE)), {}, gone) as rows:
+            yield rows
+
+    @contextmanager
+    def _publishing(
+        self,
+        gallery: str,
+        contents: Mapping[str, bytes | Path],
+        gone: Iterable[Path] = (),
+        *,
+        is_new: bool = False,
+        remembered: Path | None = None,
+    ) -> Iterator[Rows]:
+        """Rows of a gallery, to be changed in one step with files that came, by place, and others that went;
+        of one that must be new, with what another folder remembers of it.
+        """
+        self.require_home()
+        holds, removed = self._leases.hold_of(gallery) is not None, set(self._below(gone))
+        if holds:
+            changed, missing = self.table_changes(gallery)
+            contents, removed = {**changed, **contents}, {*missing, *removed}
+        upload = Upload(self.store, self.ledger, contents)
+        for _ in range(MOST_TRIES):
+            kept = upload.bring()
+            with self.state(gallery).changing(is_new=is_new or holds) as rows:
+                if upload.is_there(rows):
+                    self._leases.require_valid(rows)
+                    if remembered is not None:
+                        _settle(gallery, remembered, rows)
+                    rows.remove_each(files.c.path, [places.below(gallery, place) for place in removed])
+                    rows.put(files, *(_row(gallery, place, *one, rows) for place, one in kept.items()))
+                    yield rows
+                    break
+        else:
+            raise OvertakenError(f"home '{self.home}' loses files faster than they are named: try again")
+        self.lay(gallery, upload.sources)
+
+    def publish(self, contents: Mapping[Path, bytes], gone: Iterable[Path] = ()) -> None:
+        """Write small files of a gallery, and remove others, see `publishing`."""
+        named = {self.place_of(path): content for path, content in contents.items()}
+        gallery = places.gallery_of(next(iter(named)))
+        with self._publishing(gallery, named, gone, is_new=gallery == places.WHOLE):
+            pass
 
     def put(self, path: Path, content: bytes) -> None:
         """Write a small file, in the home and then here."""
         place = self.place_of(path)
         if places.is_table(place) and self._leases.hold_of(places.gallery_of(place)) is not None:
             replace_file(path, content)
-        elif places.is_own(place):
-            replace_file(path, content, durable=False)
         else:
-            self.put_together({path: content})
-
-    def put_together(self, files: Mapping[Path, bytes], gone: Iterable[Path] = ()) -> None:
-        """Write small files and remove others, in one step in the home and then here."""
-        self._commit(
-            {self.place_of(path): content for path, content in files.items()},
-            [self.place_of(path) for path in gone],
-        )
-
-    def erase(self, gone: Iterable[Path]) -> None:
-        """Remove files in the home and then here, and at once their content, whoever is behind."""
-        known = [self.ledger.row(self.place_of(path)) for path in gone]
-        rows = [row for row in known if row is not None and row.object]
-        self._commit({}, [row.path for row in rows])
-        # Who is behind goes on from here where it finds none.
-        self.log.keep(self.ledger.checkpoint())
-        for row in rows:
-            others = self.ledger.with_content(sha256_of(row.object))
-            if all(other.object != row.object for other in others):
-                self.store.delete(f"objects/{row.object}")
+            self.publish({path: content})
 
     def put_folder(self, source: Path, target: Path) -> None:
         """Let the files of a folder beside appear as another, in place of what is there."""
-        place = self.place_of(target)
-        files = [path for path in sorted(source.rglob("*")) if path.is_file()]
-        came = {f"{place}/{path.relative_to(source).as_posix()}": path for path in files}
+        place, found = self.place_of(target), [path for path in sorted(source.rglob("*")) if path.is_file()]
+        came = {f"{place}/{path.relative_to(source).as_posix()}": path for path in found}
         kept = {name: path for name, path in came.items() if places.is_kept(name)}
-        self._commit(kept, sorted(self.ledger.rows(place).keys() - kept.keys()))
-        for name in came.keys() - kept.keys():
+        gone = [self.data_dir / one for one in self.ledger.rows(place).keys() - kept.keys()]
+        gallery, is_new = places.gallery_of(f"{place}/-"), place.count("/") == 1
+        remembered = source if is_new and gallery != places.WHOLE else None
+        with self._publishing(gallery, kept, gone, is_new=is_new, remembered=remembered):
+            pass
+        for name in [
+            one for one in came.keys() - kept.keys() if not one.startswith(f"{place}/{GALLERY_FILE}")
+        ]:
             with storing(f"'{target}'"):
                 make_folder((self.data_dir / name).parent)
                 came[name].replace(self.data_dir / name)
 
-    def bring(self, folder: Path) -> None:
-        """Bring the files of a folder up that was written here alone, and is finished."""
-        found = files_below(str(folder), self.place_of(folder))
-        if kept := {place: self.data_dir / place for place in found if places.is_kept(place)}:
-            self._commit(kept, ())
-
-    def publish(self, files: Mapping[Path, bytes], gone: Iterable[Path] = ()) -> None:
-        """Write small files and remove others, also those below folders, in one step with all that was
-        changed in the table by who holds the lease.
+    def bring(self, folder: Path, remembered: Path | None = None) -> None:
+        """Bring the files of a folder up that was written here alone, and is finished; of a gallery what the
+        file in another folder remembers, too.
         """
-        place = self.place_of(next(iter(files)))
-        self._commit(
-            {self.place_of(path): content for path, content in files.items()},
-            self._below(gone),
-            gallery=places.gallery_of(place),
-        )
+        place = self.place_of(folder)
+        found = files_below(str(folder), place)
+        kept = {one: self.data_dir / one for one in found if places.is_kept(one)}
+        if kept or remembered is not None:
+            gallery = places.gallery_of(f"{place}/-")
+            with self._publishing(gallery, kept, is_new=True, remembered=remembered):
+                pass
 
     def drop(self, paths: Iterable[Path]) -> None:
         """Remove files, and those below folders, in the home and then here."""
         if gone := self._below(paths):
-            self._commit({}, gone)
+            with self._publishing(places.gallery_of(gone[0]), {}, map(self.data_dir.joinpath, gone)):
+                pass
 
-    def link(self, path: Path, target: str) -> None:
-        """Let an alias stand for a gallery."""
-        self._commit({self.place_of(path): f"{LINK}{target}"}, ())
-
-    def move_gallery(self, gallery: str, target: str) -> None:
+    def move_gallery(self, gallery: str, name: str) -> None:
         """Give a gallery another name."""
-        self._commit({}, (), kind="move", scope=gallery, target=target)
+        self.require_home()
+        self.state(gallery).rename(name, self._leases.require_valid)
+        self._follow_names({gallery})
 
     def drop_gallery(self, gallery: str) -> None:
         """Remove a gallery."""
-        self._commit({}, (), kind="drop", scope=gallery)
-
-    @contextmanager
-    def noticing(self) -> Iterator[None]:
-        """Remember what is known now: a file that another replica writes after it is not written here."""
-        # Where the home does not answer, nothing can be written either.
-        with suppress(HomeError):
-            self.require_home()
-            self.catch_up()
-        self._leases.thread.bases.append(self.ledger.applied())
-        try:
-            yield
-        finally:
-            self._leases.thread.bases.pop()
+        self.require_home()
+        self.state(gallery).remove(self._leases.require_valid)
+        self._follow_names({gallery})
 
     @contextmanager
     def changing(self, scope: str, *, patience: float = 0.0) -> Iterator[None]:
@@ -222,103 +220,78 @@ class Mirror(Follower):
         if self._leases.hold_of(scope) is not None:
             yield
             return
-        make_folder(self.folder / "leases")
         lock, begun = (self.folder / "leases" / f"{scope}.{kind}" for kind in ("lock", "begun"))
         busy = f"gallery '{scope}' is being changed by another process"
         with hold_file(lock, busy, patience=patience):
             self.require_home()
             with self._leases.held(scope, patience):
                 try:
+                    self.lay(scope.partition(".")[0])
                     # Where whoever was here before came to no end, files lie here that nobody answered for.
                     if begun.exists():
                         self.mend_table(scope)
                     begun.touch()
                     yield
-                    self._commit({}, (), gallery=scope, is_needed=False)
+                    self._bring_changes(scope)
                     begun.unlink()
                 except BaseException:
                     self._put_back(scope, begun)
                     raise
+
+    def _bring_changes(self, scope: str) -> None:
+        if any(self.table_changes(scope)):
+            with self._publishing(scope, {}):
+                pass
 
     def _put_back(self, scope: str, begun: Path) -> None:
         try:
             self.mend_table(scope)
             begun.unlink(missing_ok=True)
         except StorageError as error:
-            # The next one who reads the log, or changes the gallery, does it.
+            # The next one who changes the gallery does it.
             logger.warning("%s; gallery '%s' is put back later", error, scope)
 
-    # Writing
-
-    def _commit(
-        self,
-        came: Mapping[str, bytes | Path | str],
-        gone: Iterable[str],
-        *,
-        gallery: str = "",
-        is_needed: bool = True,
-        **fields: Any,
-    ) -> None:
-        """Bring changes to the home in one step, with the table of a leased gallery, and then here."""
-        contents, went = dict(came), list(gone)
-        if gallery and self._leases.hold_of(gallery) is not None:
-            changed, removed = self.table_changes(gallery)
-            contents, went = {**changed, **contents}, [*removed, *went]
-        if not (contents or went or is_needed):
-            return
-        self.require_home()
-        upload = Upload(self.store, contents)
-        for _ in range(MOST_TRIES):
-            self.catch_up()
-            kept = upload.brought(self.ledger)
-            there = [place for place in went if self.is_there(place)]
-            first = next(iter([*kept, *there]), "")
-            named = {"scope": places.gallery_of(first), "came": kept, "went": tuple(there)}
-            entry = self._leases.next_entry(**{**named, **fields})
-            if self._leases.create(entry, upload.sources):
-                if entry.number % ENTRIES_BETWEEN_CHECKPOINTS == 0:
-                    self._keep_checkpoint(entry.number)
-                return
-            self.on_lost_race()
-        raise OvertakenError(f"home '{self.home}' changes faster than it can be written to: try again")
-
-    def _bring_own(self) -> None:
-        """Bring files up that this replica writes often."""
-        came: dict[str, bytes | Path | str] = {}
-        for path in self.data_dir.glob(f"{places.GALLERIES}/*/{places.OWN}/*{self.replica}*"):
-            place = self.place_of(path)
-            row = self.ledger.row(place)
-            is_same = row is not None and row.identity == identity_of_file(path)
-            is_known = self.ledger.is_known(f"{places.GALLERIES}/{places.gallery_of(place)}")
-            if not is_same and places.is_kept(place) and is_known:
-                # Written again meanwhile, it is brought up again.
-                with suppress(FileNotFoundError):
-                    came[place] = path.read_bytes()
-        if came:
-            self._commit(came, ())
-
-    def _keep_checkpoint(self, number: int) -> None:
-        checkpoint = self.ledger.checkpoint()
-        # Another process may have gone on: the next hundred has one.
-        if checkpoint.number == number:
-            with suppress(HomeError):
-                self.log.keep(checkpoint)
-
-    def tidy(self) -> None:
-        """Remove from the home what no replica needs any more, and files that nobody writes on."""
-        self.log.prune()
-        self.log.collect()
+    def tidy(self) -> int:
+        """Remove objects that no row names from the home, in one replica at a time; their number."""
+        hold = self._leases.taken("tidying")
+        if hold is None:
+            return 0
+        # In this order: what comes into use meanwhile is young, or is in use now.
+        found = list(self.store.list("objects"))
+        now = max((one.modified for one in found), default=None)
+        old = {one.name for one in found if now is not None and now - one.modified > GRACE}
+        with self.shared.database.reading() as connection:
+            used = {f"objects/{name}" for name in connection.scalars(select(files.c.object).distinct())}
+        for name in sorted(old - used):
+            self.store.delete(name)
+            self._leases.renew(hold)
         home = getattr(self.store, "path", self.folder)
         for folder in (self.folder, self.folder / "objects", home, *home.glob("*/")):
             disk.remove_half_made(folder)
+        return len(old - used)
 
     def _below(self, paths: Iterable[Path]) -> list[str]:
         """Files of the home at or below some paths."""
         found: list[str] = []
         for path in paths:
             place = self.place_of(path)
-            found += [place] if self.is_there(place) else sorted(self.ledger.rows(place))
+            found += [place] if self.ledger.row(place) else sorted(self.ledger.rows(place))
         return found
+
+
+def _settle(gallery: str, folder: Path, rows: Rows) -> None:
+    """Have all that a folder's own file remembers of a gallery, which must be new."""
+    if rows.has(files):
+        raise GalleryExistsError(gallery)
+    source = state_of(folder)
+    if source.exists or has_any(folder, of_server=False):
+        with source.reading() as read:
+            copy_all(read, rows)
+
+
+def _row(gallery: str, place: str, name: str, size: int, rows: Rows) -> dict[str, object]:
+    path = places.below(gallery, place)
+    return {"path": path, "object": name, "bytes": size, "changed": rows.changed}
 
 
 def spelled(path: Path) -> Path:

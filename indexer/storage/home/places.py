@@ -1,7 +1,7 @@
 """Places: which files of a data folder the home keeps, and in which order they are laid.
 
-Not kept: locks, what is half made, rows of a job that is not over, notes of a machine about its files, and
-what SQLite writes. Paths are those below the data folder, with `/`.
+Of a gallery these are its table, versions, refiners, its space and the queries of jobs that are not over; of
+the whole home its bundles. Paths are those below the data folder, with `/`.
 """
 
 from __future__ import annotations
@@ -9,55 +9,68 @@ from __future__ import annotations
 import re
 
 GALLERIES = "galleries"
-OWN = "calibrations/drift"
+# Stands for the files of the whole home where galleries are named: no gallery has such a name.
+WHOLE = ".home"
+TOP = "bundles"
+# Vectors of a version, which a machine need not hold where an engine does.
+VECTORS = ("embeddings.npy", "refined.npy")
 TABLE, SEALS = "items.lance", "items.seals"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
-TOPS = {"keys", "senders", "bundles"}
-_ALONE = {"audit/keys-are-on"}
-_OWN_NAMES = {"checked.json", "damaged.json", "different.changes", "lock", "latest_version_hint.json"}
+_KEPT = {(TABLE,), (SEALS,), ("versions",), ("refiners",), ("space",), ("calibrations", "uploads")}
+_OWN_NAMES = {"checked.json", "damaged.json", "lock", "latest_version_hint.json"}
 _OWN_ENDS = (".lock", ".partial", ".deleted")
-_DATABASE = "searches.sqlite"
 _PENDING_TAG = "_refs/tags/pending.json"
-_LAST = ("active.copy.json", "active.json")
-_POINTERS = {*_LAST, "activations.json", "pipeline.json", "current.json", "bundle.json"}
 _VERSION = re.compile(r"(galleries/[^/]+/versions/\d+)(/refined-[^/]+)?/")
 # Written once and never changed: a link is as good as a copy.
 _IMMUTABLE = (".lance", ".npy", ".npz", ".index", ".arrow", ".onnx")
+# What names other files of its folder.
+_LAST = ("bundle.json", "queries.parquet")
+_DIGITS = 64
 
 
 def is_kept(place: str) -> bool:
     """Tell whether the home keeps a file."""
     parts = place.split("/")
-    name = parts[-1]
-    if any(part.startswith(".") or part.endswith(_OWN_ENDS) for part in parts) or name in _OWN_NAMES:
+    if any(part.startswith(".") or part.endswith(_OWN_ENDS) for part in parts) or parts[-1] in _OWN_NAMES:
         return False
     if parts[0] != GALLERIES:
-        return (parts[0] in TOPS and len(parts) > 1) or place in _ALONE
-    is_staged = len(parts) > 3 and parts[2] == "staging"
-    is_named = len(parts) > 1 and _NAME.fullmatch(parts[1]) is not None
-    return is_named and not is_staged and not name.startswith(_DATABASE) and not place.endswith(_PENDING_TAG)
+        return parts[0] == TOP and len(parts) > 1
+    is_named = len(parts) > 2 and _NAME.fullmatch(parts[1]) is not None
+    return (
+        is_named and bool({tuple(parts[2:3]), tuple(parts[2:4])} & _KEPT) and not place.endswith(_PENDING_TAG)
+    )
 
 
 def gallery_of(place: str) -> str:
-    """Name of the gallery that a file belongs to; '' for one of the whole home."""
+    """Name of the gallery that a file belongs to; `WHOLE` for one of the whole home."""
     parts = place.split("/")
-    return parts[1] if parts[0] == GALLERIES and len(parts) > 2 else ""
+    return parts[1] if parts[0] == GALLERIES and len(parts) > 2 else WHOLE
+
+
+def folder_of(gallery: str) -> str:
+    """Path of a gallery's folder."""
+    return f"{GALLERIES}/{gallery}"
+
+
+def below(gallery: str, place: str) -> str:
+    """Path of a file below its gallery's folder; `place_in` is the way back."""
+    return place if gallery == WHOLE else place.removeprefix(f"{GALLERIES}/{gallery}/")
+
+
+def place_in(gallery: str, path: str) -> str:
+    """Path of a file of a gallery below the data folder."""
+    return path if gallery == WHOLE else f"{GALLERIES}/{gallery}/{path}"
+
+
+def sha256_of(name: str) -> str:
+    """SHA-256 of the content of the object of this name."""
+    return name[:_DIGITS]
 
 
 def is_table(place: str) -> bool:
     """Tell whether a file belongs to a gallery's table, which changes under its lease alone."""
     parts = place.split("/")
     return parts[0] == GALLERIES and len(parts) > 2 and parts[2] in (TABLE, SEALS)
-
-
-def is_own(place: str) -> bool:
-    """Tell whether one replica alone writes a file, often: it may be brought up later."""
-    return f"/{OWN}/" in place
-
-
-def is_secret(place: str) -> bool:
-    """Tell whether only its owner may read a file."""
-    return place.startswith(("keys/", "senders/"))
 
 
 def is_immutable(place: str) -> bool:
@@ -80,14 +93,7 @@ def unit_of(place: str) -> tuple[str, str] | None:
 def rank(place: str) -> int:
     """Number of the turn in which a file is laid: what names others comes after them."""
     parts = place.split("/")
-    if len(parts) == 3 and parts[0] == GALLERIES and parts[2] in _LAST:
-        return 6 + _LAST.index(parts[2])
-    if len(parts) == 2:
-        # Aliases, keys.
-        return 8
     if is_table(place):
         order = {"_transactions": 1, "_versions": 3, "_refs": 4}
         return 2 if parts[2] == SEALS else order.get(parts[3], 0)
-    if parts[-1] in _POINTERS:
-        return 5
-    return 1 if place.endswith(".json") else 0
+    return 5 if parts[-1] in _LAST else 0

@@ -1,7 +1,7 @@
-"""Stores: what a home is kept in, a shared folder or a bucket. A name that is taken can be refused in both.
+"""Stores: what holds the large files of a home, a shared folder or a bucket, which obstore reaches.
 
-folder     a temporary file and a link to it, which fails where the name is taken, also over NFS
-bucket     a conditional put (`If-None-Match: *`), by obstore, which Lance is built on, too
+Files are objects that never change, each under a name of its own, and a mark that says which home it is. What
+decides between replicas is the database alone.
 """
 
 from __future__ import annotations
@@ -15,17 +15,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from vicinal.indexer.disk import sync_path
 from vicinal.indexer.errors import HomeError
-from vicinal.indexer.storage.disk import sync_path
 from vicinal.models.errors import install_command
 
 MARK = "home.json"
 _SCHEMES = ("s3", "gs", "az")
-_TRIES, _CONNECT_SECONDS = 2, 2
-# Until an answer is whole, and until no more is tried: of what is large, and of what a change waits for,
-# which ends sooner than a home that was found away is asked again.
-_SECONDS, _BRIEF_SECONDS = (30, 20), (4, 4)
-_LARGE = ("objects/", "checkpoints/")
+# Until an answer is whole, and until no more is tried.
+_TRIES, _CONNECT_SECONDS, _ANSWER_SECONDS, _GIVE_UP_SECONDS = 2, 2, 30, 20
 _BLOCK = 2**20
 # What one call fetches: the time for an answer is that of all of it.
 _PIECE = 32 * 2**20
@@ -52,9 +49,6 @@ class HomeStore(Protocol):
     def put(self, name: str, content: bytes | Path) -> None:
         """Write a file, in place of what is there."""
 
-    def put_if_absent(self, name: str, content: bytes) -> bool:
-        """Write a file where none has its name, in one step; tell it."""
-
     def list(self, folder: str) -> Iterator[Stored]:
         """Files of a folder by name, ascending."""
 
@@ -72,23 +66,6 @@ def open_store(address: str) -> HomeStore:
             f"a home is a folder or an address such as s3://bucket/prefix, not '{address.rpartition('@')[2]}'"
         )
     return BucketStore(address)
-
-
-def require_exclusive(store: HomeStore) -> None:
-    """Try whether a store refuses a name that is taken, and gives back what was written."""
-    name = f"trials/{secrets.token_hex(8)}"
-    try:
-        is_first = store.put_if_absent(name, b"first")
-        is_second = store.put_if_absent(name, b"second")
-        found = store.get(name)
-    finally:
-        with suppress(HomeError):
-            store.delete(name)
-    if not is_first or is_second or found != b"first":
-        raise HomeError(
-            f"'{store.address}' cannot be a home: it takes a name twice, so that two replicas could write "
-            "at a time; use a store with conditional puts (If-None-Match), or a folder with hard links"
-        )
 
 
 class FolderStore:
@@ -124,20 +101,6 @@ class FolderStore:
         with self._asked(), self._written(name, content) as staged:
             staged.replace(self.path / name)
 
-    def put_if_absent(self, name: str, content: bytes) -> bool:
-        """Write a file where none has its name, in one step; tell it."""
-        with self._asked(), self._written(name, content) as staged:
-            try:
-                os.link(staged, self.path / name)
-            except OSError as error:
-                # Over NFS the answer may be lost and the call repeated: the number of links tells.
-                if staged.stat().st_nlink > 1:
-                    return True
-                if isinstance(error, FileExistsError):
-                    return False
-                raise
-        return True
-
     def list(self, folder: str) -> Iterator[Stored]:
         """Files of a folder by name, ascending."""
         with self._asked():
@@ -160,7 +123,7 @@ class FolderStore:
 
     def _require_mounted(self, name: str) -> None:
         """Refuse a folder that is not mounted: it would look like an empty home."""
-        if name != MARK and not (self.path / MARK).exists() and not name.startswith("trials/"):
+        if name != MARK and not (self.path / MARK).exists():
             raise FileNotFoundError(f"there is no {MARK} in it: is it mounted?")
 
     @contextmanager
@@ -181,7 +144,7 @@ class FolderStore:
             yield staged
         finally:
             staged.unlink(missing_ok=True)
-            # What was renamed or linked, too.
+            # What was renamed, too.
             sync_path(folder)
 
     @contextmanager
@@ -209,23 +172,17 @@ class BucketStore:
                 "allow_http": os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://"),
                 "connect_timeout": timedelta(seconds=_CONNECT_SECONDS),
             }
-            self._large, self._brief = (
-                made(
-                    address,
-                    client_options={**options, "timeout": timedelta(seconds=answer)},
-                    retry_config={"max_retries": _TRIES, "retry_timeout": timedelta(seconds=give_up)},
-                )
-                for answer, give_up in (_SECONDS, _BRIEF_SECONDS)
+            self._bucket = made(
+                address,
+                client_options={**options, "timeout": timedelta(seconds=_ANSWER_SECONDS)},
+                retry_config={"max_retries": _TRIES, "retry_timeout": timedelta(seconds=_GIVE_UP_SECONDS)},
             )
-
-    def _of(self, name: str) -> Any:
-        return self._large if name.startswith(_LARGE) else self._brief
 
     def get(self, name: str) -> bytes | None:
         """The content of a file; None where there is none."""
         with self._asked():
             try:
-                return bytes(self._of(name).get(name).bytes())
+                return bytes(self._bucket.get(name).bytes())
             except FileNotFoundError:
                 return None
 
@@ -233,7 +190,7 @@ class BucketStore:
         """Write the content of a file into another; False where there is none."""
         with self._asked():
             try:
-                found = self._large.get(name)
+                found = self._bucket.get(name)
             except FileNotFoundError:
                 return False
             n_bytes = found.meta["size"]
@@ -244,36 +201,25 @@ class BucketStore:
                 else:
                     for start in range(0, n_bytes, _PIECE):
                         end = min(start + _PIECE, n_bytes)
-                        target.write(self._large.get_range(name, start=start, end=end))
+                        target.write(self._bucket.get_range(name, start=start, end=end))
         return True
 
     def put(self, name: str, content: bytes | Path) -> None:
         """Write a file, in place of what is there."""
         with self._asked():
-            self._of(name).put(name, content)
-
-    def put_if_absent(self, name: str, content: bytes) -> bool:
-        """Write a file where none has its name, in one step; tell it."""
-        from obstore.exceptions import AlreadyExistsError, PreconditionError
-
-        with self._asked():
-            try:
-                self._of(name).put(name, content, mode="create", use_multipart=False)
-            except (AlreadyExistsError, PreconditionError):
-                return False
-        return True
+            self._bucket.put(name, content)
 
     def list(self, folder: str) -> Iterator[Stored]:
         """Files of a folder by name, ascending."""
         with self._asked():
-            for chunk in self._of(f"{folder}/").list(f"{folder}/"):
+            for chunk in self._bucket.list(f"{folder}/"):
                 for one in chunk:
                     yield Stored(one["path"], one["last_modified"])
 
     def delete(self, name: str) -> None:
         """Remove a file, if it is there."""
         with self._asked(), suppress(FileNotFoundError):
-            self._of(name).delete(name)
+            self._bucket.delete(name)
 
     @contextmanager
     def _asked(self) -> Iterator[None]:

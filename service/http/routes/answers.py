@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import cache, partial
 from typing import Annotated
 
-from fastapi import HTTPException, Query, Request, Response
+from fastapi import Query, Request
 from pydantic import AwareDatetime, BeforeValidator, Field
 
 from vicinal.service.answering.review import (
@@ -23,7 +23,7 @@ from vicinal.service.answering.review import (
 )
 from vicinal.service.answering.store import SearchStore
 from vicinal.service.errors import RequestError
-from vicinal.service.http.access import call_of
+from vicinal.service.http.access import call_of, who_asks
 from vicinal.service.http.gate import AdminRoute, AnswerRoute, Routes, SearchRoute
 from vicinal.service.http.state import State, StateDependency
 from vicinal.service.operations import answer
@@ -87,10 +87,10 @@ async def answer_search(
 ) -> GivenAnswerBody:
     """Say what a kept search shows; what the same person said of it before is replaced."""
     call_of(request.scope).items.update(search=body.search_id)
-    # What was just searched for is kept first, here or through whom it was searched.
-    await state.keeper.wait_for(_store(state, gallery), [body.search_id])
+    # What was just searched for is kept first.
+    await state.keeper.catch_up()
     given: list[GivenAnswerBody] = await state.calls(request.scope).called(
-        request, lambda: answer.keep(_said_in(state, gallery, request), body, by=_who(request))
+        request, lambda: answer.keep(_said_in(state, gallery, request), body, by=who_asks(request))
     )
     if not given[0].is_hint:
         state.promises.answered(gallery)
@@ -103,12 +103,11 @@ async def answer_searches(
 ) -> GivenAnswersBody:
     """Say what several kept searches show, each by itself: one that is refused stops no other.
 
-    What a match that was called wrong rests on is not told of many at once. Where the client goes meanwhile,
-    what is left is not kept.
+    Where the client goes meanwhile, what is left is not kept.
     """
     ids = [one.search_id for one in body.answers]
     call_of(request.scope).items.update(searches=ids)
-    await state.keeper.wait_for(_store(state, gallery), ids)
+    await state.keeper.catch_up()
     # All are kept by what the gallery is now.
     review = cache(partial(_said_in, state, gallery, request))
     said = [partial(_kept_or_refused, review, request, *one) for one in enumerate(body.answers)]
@@ -132,7 +131,6 @@ async def take_back_search_answer(
     """Take an answer back: one's own, or with the scope `admin` anybody's."""
     grant = call_of(request.scope).grant
     by = None if grant is None or "admin" in grant.scopes else grant.name
-    await state.keeper.wait_for_answer(_store(state, gallery), number)
     (sentence,) = await state.calls(request.scope).called(
         request, lambda: _review(state, gallery).take_back(number, by=by)
     )
@@ -187,7 +185,7 @@ def next_searches(
     They are drawn by chance within strata of their score under the pipeline in force, half of them near the
     threshold, one of a visit. What was drawn and not answered comes first; one in ten comes a second time.
     """
-    return _review(state, gallery).next(n, by=_who(request))
+    return _review(state, gallery).next(n, by=who_asks(request))
 
 
 @admin_router.get("/searches")
@@ -211,16 +209,6 @@ def list_searches(
 def get_search(gallery: str, search: str, state: StateDependency) -> KeptSearchBody:
     """Read a kept search, and what was said of it."""
     return _review(state, gallery).search(search)
-
-
-@admin_router.get("/searches/{search}/image", response_class=Response)
-def get_search_image(gallery: str, search: str, state: StateDependency) -> Response:
-    """Picture of what was searched for, a small JPEG."""
-    picture = _review(state, gallery).store.picture(search)
-    if picture is None:
-        raise HTTPException(404, f"search '{search}' was for an embedding: it has no picture")
-    # It may be deleted on demand, and is then nowhere.
-    return Response(picture, media_type="image/jpeg", headers={"Cache-Control": "no-store"})
 
 
 def _written_out(moment: object) -> object:
@@ -266,14 +254,10 @@ def _kept_or_refused(
     review: Callable[[], SearchReview], request: Request, place: int, said: answer.AnswerRequest
 ) -> GivenAnswerBody | RefusedAnswerBody:
     try:
-        return answer.keep(review(), said, by=_who(request), is_alone=False)
+        return answer.keep(review(), said, by=who_asks(request), is_alone=False)
     except ERRORS as error:
         reason = detail_of(error, in_full=call_of(request.scope).in_full)
         return RefusedAnswerBody(place=place, type=problem_type(error), reason=reason)
-
-
-def _store(state: State, gallery: str) -> SearchStore:
-    return SearchStore(state.settings.gallery_path(gallery))
 
 
 def _review(state: State, gallery: str) -> SearchReview:
@@ -285,8 +269,3 @@ def _said_in(state: State, gallery: str, request: Request) -> SearchReview:
     grant = call_of(request.scope).grant
     is_hint = grant is not None and not grant.is_trusted
     return SearchReview(state.galleries.matcher(gallery), is_hint=is_hint)
-
-
-def _who(request: Request) -> str:
-    grant = call_of(request.scope).grant
-    return answer.NOBODY if grant is None else grant.name

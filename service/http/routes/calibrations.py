@@ -26,7 +26,6 @@ from vicinal.service.http.request_bodies import (
 from vicinal.service.http.routes.jobs import begin_job
 from vicinal.service.http.state import StateDependency
 from vicinal.service.jobs.records import Job
-from vicinal.service.measuring.drift import DriftState
 from vicinal.service.measuring.dry_run import DryRunResult, TriedThreshold
 from vicinal.service.measuring.dry_run import dry_run as dry_run_of
 from vicinal.service.measuring.records.points import PointsBody, points_body
@@ -151,13 +150,6 @@ def get_points(
     store = state.galleries.matcher(gallery).calibrations
     record = store.find(calibration)
     return points_body(store.points(record), store.scores(record), record.threshold, most=most)
-
-
-@router.get("/calibrations/{calibration}/drift")
-def get_drift(gallery: str, calibration: str, state: StateDependency) -> DriftState:
-    """Tell whether searches still look like the queries of the calibration, since it was put in force."""
-    matcher = state.galleries.matcher(gallery)
-    return state.galleries.drift.drift(matcher, matcher.calibrations.find(calibration))
 
 
 @router.post("/calibrations/{calibration}/check", status_code=202, openapi_extra=_CHECK_BODY)

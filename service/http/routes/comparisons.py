@@ -67,13 +67,13 @@ def start_comparison(
 @router.get("/comparisons")
 def list_comparisons(gallery: str, state: StateDependency) -> list[Comparison]:
     """All comparisons, newest first."""
-    return ComparisonStore(state.galleries.gallery(gallery)).history(passes_over_damaged=True)
+    return ComparisonStore(state.galleries.gallery(gallery).path).history(passes_over_damaged=True)
 
 
 @router.get("/comparisons/{comparison}")
 def get_comparison(gallery: str, comparison: str, state: StateDependency) -> Comparison:
     """Read a comparison."""
-    return ComparisonStore(state.galleries.gallery(gallery)).find(comparison)
+    return ComparisonStore(state.galleries.gallery(gallery).path).find(comparison)
 
 
 @router.post("/comparisons/{comparison}/activate")
@@ -82,7 +82,7 @@ def activate_variant(
 ) -> ActivePipelineBody:
     """Use a compared variant and its threshold from the next search on."""
     opened = state.galleries.gallery(gallery)
-    put_in_force(opened, state.galleries.bundles, ComparisonStore(opened).find(comparison), body.variant)
+    put_in_force(opened, state.galleries.bundles, ComparisonStore(opened.path).find(comparison), body.variant)
     return _described(state.galleries.matcher(gallery))
 
 
@@ -96,7 +96,7 @@ def get_pipeline(gallery: str, state: StateDependency) -> ActivePipelineBody:
 def reset_pipeline(gallery: str, state: StateDependency) -> ActivePipelineBody:
     """Let the settings of the service choose the pipeline again; its own threshold decides then."""
     matcher = state.galleries.matcher(gallery)
-    matcher.pipeline_file.clear()
+    matcher.pipeline_store.clear()
     return _described(matcher)
 
 

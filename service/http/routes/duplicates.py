@@ -11,13 +11,12 @@ from pydantic import Field
 from vicinal.service.duplicates.finding import DuplicateStore
 from vicinal.service.duplicates.record import DuplicateGroup, DuplicateOptions, DuplicateSummary
 from vicinal.service.duplicates.verdicts import CopyVerdict, CopyVerdicts
-from vicinal.service.http.access import call_of, note_items
+from vicinal.service.http.access import note_items, who_asks
 from vicinal.service.http.gate import AdminRoute, Routes
 from vicinal.service.http.routes.jobs import After, PageSize, begin_job, page_of
 from vicinal.service.http.state import StateDependency
 from vicinal.service.jobs.records import Job
 from vicinal.service.operations import duplicates as operation
-from vicinal.service.operations.answer import NOBODY
 from vicinal.service.request_fields import RequestFields
 
 router = Routes(
@@ -53,7 +52,7 @@ def start_duplicates(
 @router.get("")
 def list_duplicates(gallery: str, state: StateDependency) -> list[DuplicateSummary]:
     """The newest records without their groups, newest first."""
-    return [*DuplicateStore(state.galleries.gallery(gallery)).history(passes_over_damaged=True)]
+    return [*DuplicateStore(state.galleries.gallery(gallery).path).history(passes_over_damaged=True)]
 
 
 @router.get("/verdicts")
@@ -66,10 +65,10 @@ def list_copy_verdicts(gallery: str, state: StateDependency) -> list[CopyVerdict
 def call_no_copies(gallery: str, body: NoCopies, request: Request, state: StateDependency) -> CopyVerdict:
     """Say that a photo is no copy of others: no look finds them as such again. Searches are as before."""
     note_items(request, [body.first, *body.others])
-    grant = call_of(request.scope).grant
-    by = NOBODY if grant is None else grant.name
     view = state.galleries.matcher(gallery).view
-    return CopyVerdicts(state.galleries.gallery(gallery)).add(view, body.first, body.others, by=by)
+    return CopyVerdicts(state.galleries.gallery(gallery)).add(
+        view, body.first, body.others, by=who_asks(request)
+    )
 
 
 @router.delete("/verdicts/{number}", status_code=204)
@@ -92,7 +91,7 @@ def get_duplicates(
 ) -> DuplicatePageBody:
     """Read a record, its groups page by page."""
     opened = state.galleries.gallery(gallery)
-    found = DuplicateStore(opened).find(record)
+    found = DuplicateStore(opened.path).find(record)
     groups: Sequence[DuplicateGroup] = found.groups
     if left:
         groups = CopyVerdicts(opened).left(groups, state.galleries.matcher(gallery).view)

@@ -168,7 +168,7 @@ async def get_storage(gallery: str, request: Request, state: StateDependency) ->
 def list_versions(gallery: str, state: StateDependency) -> VersionListBody:
     """Versions of a gallery, newest first, with what each takes on the disk."""
     opened = state.galleries.gallery(gallery)
-    lines = ComparisonStore(opened).summaries()
+    lines = ComparisonStore(opened.path).summaries()
     found = [VersionBody(**vars(one), comparison=lines.get(one.version)) for one in describe_versions(opened)]
     return VersionListBody(versions=found)
 
@@ -320,7 +320,8 @@ def _describe(matcher: Matcher, request: Request) -> GalleryBody:
     except CalibrationRecordError as error:
         # Searches of this gallery fail with this reason; the list of all galleries must not.
         calibration_problem = detail_of(error, in_full=call_of(request.scope).in_full)
-    searches, gallery = SearchStore(matcher.gallery.path), matcher.gallery
+    gallery = matcher.gallery
+    n_kept, n_bytes = SearchStore(gallery.path).readable
     drift: DriftLevel = "unknown"
     if threshold is not None:
         counts = state_of(request.app).galleries.drift
@@ -345,6 +346,6 @@ def _describe(matcher: Matcher, request: Request) -> GalleryBody:
         standing=standing(threshold, drift, calibration_problem, record),
         changed_at=gallery.pointer.changed_at,
         takes="images" if gallery.space is None else "embeddings",
-        kept_searches=searches.n_readable,
-        kept_searches_bytes=searches.n_bytes,
+        kept_searches=n_kept,
+        kept_searches_bytes=n_bytes,
     )

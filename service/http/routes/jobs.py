@@ -195,7 +195,11 @@ def cancel_job(job_id: str, request: Request, state: StateDependency) -> Job:
     A re-index can be resumed.
     """
     _seen_by(request, state, job_id)
-    return _shown_to(request, state.jobs.cancel(job_id))
+    job = state.jobs.cancel(job_id)
+    if job.is_final and job.attempt == 0 and job.kind in state.kinds:
+        # No worker takes it: what came with the request would stay.
+        state.kinds[job.kind].clean(job)
+    return _shown_to(request, job)
 
 
 @router.post("/jobs/{job_id}/resume", status_code=202)
@@ -224,7 +228,9 @@ def get_job_failures(
     size: PageSize = 100,
 ) -> JobFailuresBody:
     """All files that a job could not use, by page; the job itself has the first 20."""
-    failures = state.jobs.failures(_seen_by(request, state, job_id))
+    job = _seen_by(request, state, job_id)
+    kept = state.jobs.list_of(job.id, "failures")
+    failures = [JobFailure.model_validate(one) for one in kept] or job.progress.failures
     page, further = page_of(failures, after, size)
     return JobFailuresBody(failures=page, next=further, n_kept=len(failures))
 
@@ -233,7 +239,7 @@ def get_job_failures(
 def get_job_log(job_id: str, request: Request, state: StateDependency) -> JobLogBody:
     """Tell what a job did and warned of, by its lines; a key of some galleries gets the stages alone."""
     job = _seen_by(request, state, job_id)
-    lines = (JobLogLine.model_validate(one) for one in state.jobs.lines(job.id))
+    lines = (JobLogLine.model_validate(one) for one in state.jobs.list_of(job.id, "log"))
     in_full = call_of(request.scope).in_full
     return JobLogBody(lines=tuple(one for one in lines if in_full or one.level == "info"))
 

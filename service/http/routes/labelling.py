@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from fastapi import HTTPException, Response
+from fastapi import HTTPException, Request
 from pydantic import Field
 
+from vicinal.service.http.access import who_asks
 from vicinal.service.http.gate import AdminRoute, Routes
 from vicinal.service.http.state import State, StateDependency
 from vicinal.service.labelling.session import LabelSession, LabelState
@@ -14,10 +15,6 @@ from vicinal.service.reports.report import CalibrationStateBody, describe_record
 from vicinal.service.request_fields import RequestFields
 
 router = Routes(prefix="/v1/admin/galleries/{gallery}/labelling", tags=["labelling"], route_class=AdminRoute)
-
-
-class LabellingStart(label.LabelRequest):
-    """Request to begin a labelling."""
 
 
 class LabelAnswer(RequestFields):
@@ -30,7 +27,7 @@ class LabelAnswer(RequestFields):
 
 
 @router.post("")
-def start_labelling(gallery: str, body: LabellingStart, state: StateDependency) -> LabelState:
+def start_labelling(gallery: str, body: label.LabelRequest, state: StateDependency) -> LabelState:
     """Begin a session, or go on with the one under way for this target.
 
     Its questions are pairs that searches of the gallery would show. A session belongs to the searched version
@@ -46,10 +43,10 @@ def get_labelling(gallery: str, state: StateDependency) -> LabelState:
 
 
 @router.post("/answers")
-def add_answer(gallery: str, body: LabelAnswer, state: StateDependency) -> LabelState:
+def add_answer(gallery: str, body: LabelAnswer, request: Request, state: StateDependency) -> LabelState:
     """Answer the question that is to be answered now."""
     session, _ = _current(state, gallery)
-    session.answer(body.number, body.same)
+    session.answer(body.number, body.same, by=who_asks(request))
     return session.state()
 
 
@@ -66,14 +63,6 @@ def finish_labelling(gallery: str, state: StateDependency) -> CalibrationStateBo
     """Make a calibration of the answers, and put it in force."""
     session, matcher = _current(state, gallery)
     return describe_record(matcher, session.finish(matcher))
-
-
-@router.delete("", status_code=204)
-def discard_labelling(gallery: str, state: StateDependency) -> Response:
-    """End the session without a threshold."""
-    session, _ = _current(state, gallery)
-    session.discard()
-    return Response(status_code=204)
 
 
 def _current(state: State, gallery: str) -> tuple[LabelSession, Matcher]:

@@ -10,13 +10,11 @@ from pydantic import Field
 
 from vicinal.indexer.jobs.set_aside import bring_back, listed_aside, set_aside, thumbnail_aside
 from vicinal.service.answering.additions import A_LABEL, SearchAdditions, add_confirmed, remove_added
-from vicinal.service.answering.review import SearchReview
-from vicinal.service.answering.why import WrongMatchBody
-from vicinal.service.http.access import call_of, note_items
+from vicinal.service.answering.why import WrongMatchBody, explain_wrong
+from vicinal.service.http.access import note_items, who_asks
 from vicinal.service.http.gate import AdminRoute, Routes, WriteRoute
 from vicinal.service.http.routes.items import DeletionBody, ItemId
 from vicinal.service.http.state import State, StateDependency
-from vicinal.service.operations.answer import NOBODY
 from vicinal.service.request_fields import Body, ItemUri, RequestFields
 
 router = Routes(prefix="/v1/admin/galleries/{gallery}", tags=["answers"], route_class=AdminRoute)
@@ -123,7 +121,7 @@ def remove_added_search(
 @router.get("/searches/{search}/why")
 def explain_wrong_match(gallery: str, search: str, item_id: ItemId, state: StateDependency) -> WrongMatchBody:
     """Say what a match of a kept search rests on."""
-    return SearchReview(state.galleries.matcher(gallery)).why(search, item_id)
+    return explain_wrong(state.galleries.matcher(gallery), search, item_id)
 
 
 @items_router.get("/set-aside")
@@ -139,10 +137,8 @@ def set_items_aside(
 ) -> SetAsideBody:
     """Let nothing find some items any more, until they are brought back: all of them, or none."""
     note_items(request, [*body.ids, *body.instead.values()])
-    grant = call_of(request.scope).grant
-    reader = state.galleries.reader(gallery)
-    by = NOBODY if grant is None else grant.name
-    change = set_aside(reader, body.ids, reason=body.reason, by=by, instead=body.instead)
+    said = {"reason": body.reason, "by": who_asks(request)}
+    change = set_aside(state.galleries.reader(gallery), body.ids, **said, instead=body.instead)
     state.galleries.changed(gallery)
     return SetAsideBody(
         removed=change.n_removed,

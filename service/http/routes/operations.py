@@ -21,9 +21,9 @@ from vicinal.service.galleries.open_galleries import GalleryState
 from vicinal.service.http.access import call_of
 from vicinal.service.http.gate import NOTHING, KeyRoute, MetricsRoute, OpenRoute, Routes, key_in
 from vicinal.service.http.state import State, StateDependency
-from vicinal.service.redis_link import RedisState
 from vicinal.service.request_fields import Body
 from vicinal.service.search.answers import stage_devices
+from vicinal.service.search.redis_link import RedisState
 from vicinal.service.settings import SCOPES, Scope
 
 router = Routes(tags=["operations"], route_class=OpenRoute)
@@ -64,9 +64,9 @@ class ReadinessBody(Body):
     )
     degraded: list[str] = Field(
         description="What is slower than it could be, waits or is refused, and why: indexes or networks that "
-        "are on the processor in the place of a GPU, galleries that wait for Milvus, jobs whose store is "
-        "held or damaged, keys whose file is, searches that cannot be kept, a replica that is behind its "
-        "home. Empty where nothing is."
+        "are on the processor in the place of a GPU, galleries that wait for Milvus, jobs whose store "
+        "does not answer, keys that are damaged or cannot be read, searches that cannot be kept, a replica "
+        "that is behind its home. Empty where nothing is."
     )
     other_bundles: list[str] = Field(
         description="Fingerprints of bundles that are open for galleries of another bundle."
@@ -173,8 +173,9 @@ def _readiness(state: State, key: str, *, needs_all: bool) -> ReadinessBody:
     with suppress(KeyStoreError):
         grant = state.keyring.find(key)
         sees_names = not state.keyring.is_asked_for if grant is None else grant.galleries is None
-    jobs, keys = state.jobs.queue.look(), state.keyring.problem
-    searches = [*state.keeper.problems, *state.sharing.problems]
+    away, keys = state.jobs.look(), state.keyring.problem
+    jobs = away and str(away)
+    searches = state.keeper.problems
     if not sees_names:
         # The log has the file and the process that holds it.
         jobs = jobs and "the store of jobs does not answer"
@@ -186,6 +187,9 @@ def _readiness(state: State, key: str, *, needs_all: bool) -> ReadinessBody:
     n, reasons = len(states), [one.problem for one in states if one.problem and not one.lacks_engine]
     waiting = [f"gallery '{one.name}': {one.problem}" for one in states if one.lacks_engine]
     is_ready = not reasons or (not needs_all and len(reasons) < n)
+    if home is not None and home.seconds_behind is None:
+        # It has never heard of what it is to serve.
+        reasons, is_ready = [*reasons, home.problem or ""], False
     if not sees_names:
         states, reasons = [], reasons and [f"{len(reasons)} of {n} galleries cannot be searched"]
         waiting = waiting and [f"{len(waiting)} of {n} galleries wait for their engine"]
@@ -204,7 +208,7 @@ def _readiness(state: State, key: str, *, needs_all: bool) -> ReadinessBody:
             *state.galleries.index_devices.problems,
             *(one.problem for one in embedders if one.problem is not None),
             *filter(None, [jobs, keys, home and home.problem]),
-            *(searches if sees_names else searches and ["searches of galleries cannot be kept or shared"]),
+            *(searches if sees_names else searches and ["searches of galleries cannot be kept"]),
         ],
         other_bundles=[one.bundle.fingerprint for one in others],
         n_galleries=n,

@@ -33,7 +33,7 @@ async def get_image(gallery: str, item_id: ItemId, request: Request, state: Stat
 @router.get("/kept/{search}/picture", response_class=Response)
 async def get_kept_picture(gallery: str, search: str, request: Request, state: StateDependency) -> Response:
     """Picture of a kept search, a small JPEG, for whoever was given the id of it and may search."""
-    await state.keeper.wait_for(SearchStore(state.settings.gallery_path(gallery)), [search])
+    await state.keeper.catch_up()
     (picture,) = await state.calls(request.scope).called(
         request, partial(_kept_picture, state, gallery, search)
     )

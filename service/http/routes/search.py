@@ -142,7 +142,7 @@ async def search(gallery: str, request: Request, state: StateDependency) -> Resp
         kind, queries = _as_query([parsed])
         kept = parsed.search_id
         if kept is not None:
-            await state.keeper.wait_for(SearchStore(state.settings.gallery_path(gallery)), [kept])
+            await state.keeper.catch_up()
             queries = await state.calls(request.scope).called(
                 request, partial(_kept_query, state, gallery, kept)
             )

@@ -1,25 +1,7 @@
 """Curves of a calibration: histograms, utilities and examples, for whoever draws or reads them.
 
-Kept beside the record as `<id>.evidence.json.gz`, compressed JSON of this form (version 1):
-
-    {"format_version": 1,
-     "histograms": {"edges": [e, ...],                     51 edges of 50 even bins of [0, 1]
-                    "mates": [...], "non_mates": [...],    pairs in each bin, by their final score
-                    "best_mates": [...],                   queries with a mate, by their best score with one
-                    "best_without_mate": [...]},           queries without, by their best score
-     "utilities":  {"<space>": {                           `initial`, `refined` (if refined), `final`
-                        "distances": [d, ...],             100 rising distances of the calibration range
-                        "labels": ["...", ...],            classes, worst first by mean utility
-                        "values": [[u, ...], ...]}},       utility of each class at each distance, 4 digits
-     "false_accepts": [example, ...],                      up to 20, highest score first: a query without a
-                                                           mate and the item that it was matched with
-     "false_rejects": [example, ...]}                      up to 20, lowest score first: a query with a mate
-                                                           and the best of its mates, not reached
-
-    example: {"query": id or null, "item": id, "query_label": "...", "item_label": "..." or null, "score": s}
-
-In leave-one-out a query is an item of the gallery, and its id is that item's. Of two items that are false
-accepts of each other one example is kept. Former releases also kept curves of rates, which `.points` has.
+Kept beside the record as compressed JSON. In leave-one-out a query is an item of the gallery, and its id is
+that item's. Of two items that are false accepts of each other one example is kept.
 """
 
 from __future__ import annotations
@@ -43,7 +25,9 @@ _MOST_EXAMPLES = 20
 
 
 class Histograms(Frozen):
-    """Counts of final scores; see the module."""
+    """Counts of final scores in 50 even bins of [0, 1]: pairs of mates and of others; queries with a mate, by
+    their best score with one; and queries without, by their best score.
+    """
 
     edges: list[float]
     mates: list[int]
@@ -53,7 +37,9 @@ class Histograms(Frozen):
 
 
 class Utilities(Frozen):
-    """Utilities of all classes in one space; see the module."""
+    """Utilities of all classes in one space: labels, worst first by their mean, and the values of each at 100
+    rising distances of the calibration range, with 4 digits.
+    """
 
     distances: list[float]
     labels: list[str]
@@ -71,9 +57,10 @@ class Example(Frozen):
 
 
 class CalibrationCurves(Recorded):
-    """All of them; see the module."""
-
-    former_keys = ("curves",)
+    """Histograms; utilities in the spaces `initial`, `refined` and `final`; and at most 20 examples each of a
+    query without a mate and what it was matched with, highest score first, and of a query and the best of its
+    mates, not reached, lowest first.
+    """
 
     format_version: int = 1
     histograms: Histograms

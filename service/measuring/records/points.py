@@ -1,22 +1,18 @@
 """Points of a calibration: each query with its best mate and its best stranger, so that it can be shown which
 searches a threshold decides in which way; and how far the rates can be trusted over a grid of thresholds.
-
-Kept beside the record as `<id>.points.npz`.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
 from pydantic import Field
 
 from vicinal.calibration import rate_interval, ratio_interval
-from vicinal.calibration.arrays import AnyArray, Floats, Ints, Objects
+from vicinal.calibration.arrays import Floats, Ints, Objects
 from vicinal.calibration.frozen import Frozen
 from vicinal.calibration.rates.label_counts import RateName
 from vicinal.indexer.views.snapshot import Snapshot
@@ -26,7 +22,6 @@ from vicinal.service.measuring.records.record import StoredArrays, StoredScores
 
 _N_GRID, _N_INTERVALS = 121, 16
 _RATES: tuple[RateName, ...] = ("fpir", "fnir", "precision")
-_TEXTS = ("ids", "labels")
 
 
 @dataclass(frozen=True)
@@ -53,22 +48,8 @@ class CalibrationPoints(StoredArrays):
         if n <= most:
             return self
         rows = np.sort(np.random.default_rng(0).choice(n, most, replace=False))
-        columns = (one.name for one in fields(self) if one.name not in _TEXTS)
-        kept = {name: getattr(self, name) for name in columns}
-        return replace(self, **{name: one[rows] if len(one) else one for name, one in kept.items()})
-
-    def _arrays(self) -> dict[str, Any]:
-        # Text of numpy gives each the room of the longest.
-        texts = {
-            name: np.frombuffer(json.dumps(getattr(self, name).tolist()).encode(), np.uint8)
-            for name in _TEXTS
-        }
-        return {**vars(self), **texts}
-
-    @classmethod
-    def _of_arrays(cls, arrays: Mapping[str, AnyArray]) -> Self:
-        texts = {name: np.array(json.loads(arrays[name].tobytes()), dtype=object) for name in _TEXTS}
-        return cls(**{one.name: texts.get(one.name, arrays[one.name]) for one in fields(cls)})
+        columns = {name: one for name, one in vars(self).items() if name not in ("ids", "labels")}
+        return replace(self, **{name: one[rows] if len(one) else one for name, one in columns.items()})
 
 
 def gather_points(

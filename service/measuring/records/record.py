@@ -7,13 +7,10 @@ from __future__ import annotations
 import io
 import json
 import secrets
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
-from tokenize import TokenError
 from typing import Any, ClassVar, Literal, Self
-from zipfile import BadZipFile
 
 import numpy as np
 
@@ -72,13 +69,8 @@ class CalibrationRecord(Recorded):
         warnings: What could make the rates too good.
         evidence: Intervals; None when set by hand, and in records of format 1.
         gallery_id: Its identity, which it keeps under another name; None before the record is kept.
-        scores_sha256: Checksum of the stored scores; None where there are none.
-        curves_sha256: Checksum of the stored curves and examples; None where there are none.
-        points_sha256: Checksum of the stored points; None where there are none.
         format_version: 1 for records that know no evidence, which can still be read; 2 for those of today.
     """
-
-    former_keys = ("n_negative_pairs", "n_positive_pairs", "n_labels_without_mate")
 
     format_version: Literal[1, 2] = 1
     id: str
@@ -99,9 +91,6 @@ class CalibrationRecord(Recorded):
     evidence: Evidence | None = None
     gallery: str | None = None
     gallery_id: str | None = None
-    scores_sha256: str | None = None
-    curves_sha256: str | None = None
-    points_sha256: str | None = None
 
 
 def promised_range(record: CalibrationRecord, rate: RateName) -> RateInterval | None:
@@ -135,18 +124,6 @@ _WEIGHTS: dict[RateName, str] = {
 # Rates whose event is a score below the threshold: of these the lowest scores are kept.
 _REJECTIONS = ("frr", "fnir")
 _MOST_KEPT = 1_000_000
-# What numpy raises when it reads a damaged archive.
-_DAMAGE = (
-    BadZipFile,
-    EOFError,
-    KeyError,
-    NotImplementedError,
-    OSError,
-    RuntimeError,
-    TokenError,
-    ValueError,
-    zlib.error,
-)
 
 
 @dataclass(frozen=True)
@@ -210,16 +187,30 @@ class StoredArrays:
         try:
             with np.load(io.BytesIO(stored), allow_pickle=False) as arrays:
                 return cls._of_arrays(arrays)
-        except _DAMAGE as error:
+        except KeyError as error:
+            # Of a former release.
             raise CalibrationRecordError(f"these are no {cls.what}: {error}") from error
 
     def _arrays(self) -> dict[str, Any]:
-        return {one.name: getattr(self, one.name) for one in fields(self)}
+        return {name: _stored(value) for name, value in vars(self).items()}
 
     @classmethod
     def _of_arrays(cls, arrays: Mapping[str, AnyArray]) -> Self:
-        found = {one.name: arrays[one.name] for one in fields(cls)}
-        return cls(**{name: value if value.ndim else value.item() for name, value in found.items()})
+        return cls(
+            **{one.name: _read(arrays[one.name], is_text=one.type == "Objects") for one in fields(cls)}
+        )
+
+
+def _stored(value: Any) -> Any:
+    """An array as it is stored; text of numpy gives each the room of the longest."""
+    is_text = isinstance(value, np.ndarray) and value.dtype.kind in "OU"
+    return np.frombuffer(json.dumps(value.tolist()).encode(), np.uint8) if is_text else value
+
+
+def _read(value: AnyArray, *, is_text: bool) -> Any:
+    if is_text:
+        return np.array(json.loads(value.tobytes()), dtype=object)
+    return value if value.ndim else value.item()
 
 
 @dataclass(frozen=True)
@@ -291,16 +282,14 @@ class StoredScores(StoredArrays):
         kept = {
             f"{rate}_{name}": value for rate, one in self.trials.items() for name, value in vars(one).items()
         }
-        # Text of numpy gives each name the room of the longest.
-        names = np.frombuffer(json.dumps(self.names.tolist()).encode(), np.uint8)
         apart = {} if self.apart is None else {f"apart_{name}": one for name, one in vars(self.apart).items()}
-        return {"names": names, "top_scores": self.top_scores, **kept, **apart}
+        return {"names": _stored(self.names), "top_scores": self.top_scores, **kept, **apart}
 
     @classmethod
     def _of_arrays(cls, arrays: Mapping[str, AnyArray]) -> Self:
         names = [one.name for one in fields(KeptTrials)]
         kept = {rate: KeptTrials(*(arrays[f"{rate}_{name}"] for name in names)) for rate in _TRIALS}
-        labels = np.array(json.loads(arrays["names"].tobytes()), dtype=object)
+        labels = _read(arrays["names"], is_text=True)
         apart = Apart(arrays["apart_best"], arrays["apart_strangers"]) if "apart_best" in arrays else None
         return cls(labels, arrays["top_scores"], kept, apart)
 

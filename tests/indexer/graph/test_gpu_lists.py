@@ -15,9 +15,6 @@ from vicinal.indexer.graph.neighbor_graph import NeighborGraph, build_neighbor_g
 from vicinal.models.similarity import normalize
 
 N, DIM, K = 1500, 16, 12
-FETCHED = K + 1 + neighbor_graph.SPARE_NEIGHBORS
-ITEM = 4 * DIM
-QUERY = ITEM + 12 * FETCHED
 
 
 @pytest.fixture(scope="module")

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -28,25 +25,8 @@ from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.views.view import GalleryView
 
 BUNDLE = "0123456789abcdef"
-ROOT = Path(__file__).parents[3]
 Rows = Callable[..., pa.Table]
 Unit = Callable[..., FloatArray]
-
-ADD_UNTIL_KILLED = """
-import sys
-import numpy as np
-sys.path.insert(0, sys.argv[2])
-from tests.indexer.conftest import make_rows
-from vicinal.indexer import Gallery
-from vicinal.indexer.jobs.changes import add_items
-from vicinal.indexer.reader import GalleryReader
-from vicinal.models.similarity import normalize
-reader = GalleryReader(Gallery(sys.argv[1]))
-for turn in range(10_000):
-    vectors = normalize(np.random.default_rng(turn).normal(size=(3, 8)))
-    add_items(reader, make_rows([f"{turn}-{i}" for i in range(3)], vectors), bundle="0123456789abcdef")
-    print(turn, flush=True)
-"""
 
 
 @pytest.fixture
@@ -176,23 +156,3 @@ def test_no_reader_ever_sees_half_of_a_change(reader: GalleryReader, rows: Rows,
         reading.result()
     assert {len(set(pair)) for pair in seen} == {1}
     assert len(set(seen)) > 1
-
-
-@pytest.mark.slow
-def test_what_was_acknowledged_before_a_kill_is_there_and_nothing_is_half_there(
-    live_gallery: Gallery,
-) -> None:
-    command = [sys.executable, "-c", ADD_UNTIL_KILLED, str(live_gallery.path), str(ROOT / "src")]
-    acknowledged = -1
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as writer:
-        assert writer.stdout is not None
-        for line in writer.stdout:
-            acknowledged = int(line)
-            if acknowledged == 20:
-                writer.kill()
-    view = GalleryReader(live_gallery).view()
-    added = ids_of(view)[40:]
-    assert len(added) % 3 == 0
-    assert added[: 3 * (acknowledged + 1)] == [
-        f"{turn}-{i}" for turn in range(acknowledged + 1) for i in range(3)
-    ]

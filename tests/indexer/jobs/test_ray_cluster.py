@@ -27,7 +27,7 @@ from tests.ports import free_port
 from tests.waiting import SECONDS, wait_until
 from vicinal.indexer import EmbeddingSource, Gallery, SourceItem, index_items
 from vicinal.indexer.errors import ClusterError
-from vicinal.indexer.graph import neighbor_graph
+from vicinal.indexer.graph import cell_lists, neighbor_graph
 from vicinal.indexer.jobs import ray_cluster as ray_module
 from vicinal.indexer.jobs.ray_cluster import RayCluster, ray_cluster
 from vicinal.indexer.jobs.staging import Staging
@@ -215,7 +215,7 @@ def test_lists_by_cells_of_ready_embeddings_are_the_local_ones(
     tmp_path: Path, cluster: RayCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(neighbor_graph, "EXACT_LIMIT", 500)
-    monkeypatch.setattr(neighbor_graph, "_FEWEST_APART", 256)
+    monkeypatch.setattr(cell_lists, "_APART", 256)
     rng = np.random.default_rng(0)
     vectors = normalize(rng.normal(size=(100, 16))[rng.integers(0, 100, 2000)] + rng.normal(size=(2000, 16)))
     ids = [str(number) for number in range(2000)]

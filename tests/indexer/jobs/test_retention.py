@@ -11,12 +11,11 @@ import pytest
 
 from vicinal.calibration.arrays import FloatArray
 from vicinal.indexer.errors import GalleryBusyError, GalleryNotFoundError
-from vicinal.indexer.gallery import Gallery, Reports
+from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.changes import add_items, remove_items
 from vicinal.indexer.jobs.compaction import compact
-from vicinal.indexer.jobs.retention import RetentionPolicy, describe_versions, prune
+from vicinal.indexer.jobs.retention import RetentionPolicy, prune
 from vicinal.indexer.reader import GalleryReader
-from vicinal.indexer.storage.active_pointer import ActivePointer
 
 BUNDLE = "0123456789abcdef"
 NOTHING_OLD = RetentionPolicy(versions=1, days=0.0)
@@ -129,23 +128,3 @@ def test_an_index_job_that_died_costs_no_live_change(changed: Gallery, rows: Row
     changed.start(rows(["other"], unit(1, seed=2)), bundle=BUNDLE, bundle_name="tiny")
     prune(changed, NOTHING_OLD, grace=AT_ONCE)
     assert ids_of(changed) == [str(i) for i in range(40) if i != 3]
-
-
-@pytest.mark.parametrize(("owner", "step"), [(ActivePointer, "swap_compacted"), (Reports, "save")])
-def test_a_compaction_that_died_leaves_a_version_that_can_be_used_or_none(
-    changed: Gallery, rows: Rows, unit: Unit, monkeypatch: pytest.MonkeyPatch, owner: type, step: str
-) -> None:
-    monkeypatch.setattr(owner, step, die)
-    with pytest.raises(KeyboardInterrupt):
-        compact(GalleryReader(changed))
-    monkeypatch.undo()
-    add_items(GalleryReader(changed), rows(["later"], unit(1, seed=3)), bundle=BUNDLE)
-    prune(changed, RetentionPolicy(), grace=AT_ONCE)
-    assert [one.n_items for one in describe_versions(changed)] == [39, 40]
-    changed.pointer.activate(changed.versions()[-1])
-    assert len(ids_of(changed)) == 39
-
-
-def die(*_arguments: object, **_keywords: object) -> None:
-    """Stands for the end of the process."""
-    raise KeyboardInterrupt

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from vicinal.calibration.arrays import FloatArray
-from vicinal.indexer.errors import ItemExistsError, ItemNotFoundError
+from vicinal.indexer.errors import GalleryError, ItemExistsError, ItemNotFoundError
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.jobs import changes
 from vicinal.indexer.jobs import set_aside as module
 from vicinal.indexer.jobs.changes import Patch, add_items, patch_items
 from vicinal.indexer.jobs.compaction import compact
@@ -25,6 +23,9 @@ from vicinal.indexer.jobs.set_aside import (
     thumbnail_aside,
 )
 from vicinal.indexer.reader import GalleryReader
+from vicinal.indexer.state import state_of
+from vicinal.indexer.state.schema import attachments, removals
+from vicinal.indexer.storage import active_pointer
 
 BUNDLE = "0123456789abcdef"
 Rows = Callable[..., pa.Table]
@@ -60,7 +61,9 @@ def test_an_item_set_aside_is_found_by_nothing_and_comes_back_as_it_was(
     assert view.items(view.positions(["7"])) == [before]
     assert view.vectors(view.positions(["7"])).tolist() == unit(40)[7:8].tolist()
     assert listed_aside(reader) == []
-    assert not list((reader.gallery.path / "set-aside").iterdir())
+    with state_of(reader.gallery.path).reading() as rows:
+        assert not rows.has(attachments)
+        assert not rows.has(removals)
 
 
 def items_of(reader: GalleryReader, *ids: str) -> list[dict[str, object]]:
@@ -103,9 +106,13 @@ def test_where_no_item_could_stay_for_another_nothing_is_done(reader: GalleryRea
     assert len(ids_of(reader)) == 40
     set_aside(reader, ["2", "3"], **WHY, instead={"2": "3", "3": "4"})
     assert stand_ins(reader.gallery.path) == {"2": "4", "3": "4"}
-    (reader.gallery.path / "set-aside" / "damaged.json").write_text("{}")
-    assert stand_ins(reader.gallery.path) == {"2": "4", "3": "4"}
-    (reader.gallery.path / "set-aside" / "damaged.json").unlink()
+    with state_of(reader.gallery.path).changing() as rows:
+        rows.connection.execute(removals.update().where(removals.c.item == "3").values(why="none"))
+    assert stand_ins(reader.gallery.path) == {"2": "3"}
+    with pytest.raises(GalleryError, match=r"item='3'.*backup"):
+        listed_aside(reader)
+    with state_of(reader.gallery.path).changing() as rows:
+        rows.remove(removals, removals.c.item == "3")
     set_aside(reader, ["4"], **WHY)
     bring_back(reader, "2")
 
@@ -126,19 +133,20 @@ def test_it_stays_aside_until_its_id_is_free_and_its_bundle_is_searched_with(
 
 
 @pytest.mark.parametrize("what", ["out", "back"])
-@pytest.mark.parametrize(
-    ("owner", "step"),
-    [(module, "write_sealed"), (changes, "_commit"), (Path, "unlink")],
-    ids=["row", "note", "sealed"],
-)
+@pytest.mark.parametrize("step", ["remembered", "forget", "noted"])
 def test_a_death_leaves_the_item_in_one_place(
-    reader: GalleryReader, monkeypatch: pytest.MonkeyPatch, owner: object, step: str, what: str
+    reader: GalleryReader, monkeypatch: pytest.MonkeyPatch, step: str, what: str
 ) -> None:
     if what == "back":
         set_aside(reader, ["7"], **WHY)
-    dies = step != ("unlink" if what == "out" else "write_sealed")
+    dies = step != ("forget" if what == "out" else "remembered")
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt) if dies else nullcontext():
-        patch.setattr(owner, step, die)
+        if step == "noted":
+            noted = active_pointer._add
+            # After all that was to be noted, before any of it is in force.
+            patch.setattr(active_pointer, "_add", lambda *given: (noted(*given), die()))
+        else:
+            patch.setattr(module, step, die)
         set_aside(reader, ["7"], **WHY) if what == "out" else bring_back(reader, "7")
     again = GalleryReader(Gallery(reader.gallery.path))
     assert ("7" in ids_of(again)) is not any(one.id == "7" for one in listed_aside(again))

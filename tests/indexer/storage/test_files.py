@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from vicinal.indexer.storage.disk import paths_below
+from vicinal.indexer.disk import paths_below
 from vicinal.indexer.storage.files import make_folder, making_in, remove_half_made
 
 HOLDING = """

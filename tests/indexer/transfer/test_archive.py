@@ -156,4 +156,4 @@ def test_an_item_that_no_answer_could_carry_is_not_imported(
         patch_items(reader, {item_id: Patch(keeps_label=True, metadata={"text": "x" * 100_000})})
     with pytest.raises(ItemRefusedError, match="at most 65,536"):
         imported(tmp_path / "other", exported(live_gallery))
-    assert not [*(tmp_path / "other").glob("*/active.json")]
+    assert not [*(tmp_path / "other").glob("*/gallery.db")]

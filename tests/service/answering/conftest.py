@@ -12,7 +12,8 @@ from tests.service.kept_searches import as_kept
 from tests.service.types import View
 from vicinal.indexer.gallery import Gallery
 from vicinal.models.embedder import Embedder
-from vicinal.service.answering.store import KeptSearch, SearchStore
+from vicinal.service.answering.kept import KeptSearch
+from vicinal.service.answering.store import SearchStore
 from vicinal.service.measuring.matcher import Matcher
 
 LABELS = ("red shoe", "blé", "größe 42", "o'brien", "50% off", "鞋", "plain", "a+b", "x_y", "z-z")

@@ -18,7 +18,8 @@ from vicinal.indexer.jobs.compaction import compact
 from vicinal.indexer.reader import GalleryReader
 from vicinal.models.embedder import Embedder
 from vicinal.service.answering.additions import add_confirmed, confirmed_searches, item_id_of, remove_added
-from vicinal.service.answering.store import KeptSearch, SearchStore
+from vicinal.service.answering.kept import KeptSearch
+from vicinal.service.answering.store import SearchStore
 from vicinal.service.errors import RequestError
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.measuring.visits import Visits, find_visits

@@ -19,7 +19,8 @@ from vicinal.indexer.jobs.set_aside import bring_back, set_aside
 from vicinal.indexer.reader import GalleryReader
 from vicinal.models.embedder import Embedder
 from vicinal.service.answering.different import CalledDifferent, called_different
-from vicinal.service.answering.store import KeptCandidate, KeptSearch, SearchStore
+from vicinal.service.answering.kept import KeptCandidate, KeptSearch
+from vicinal.service.answering.store import SearchStore
 from vicinal.service.errors import RequestError, ServiceError
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.search.answers import Answer

@@ -20,7 +20,7 @@ from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.sources.embedding_files import ReadyRows
 from vicinal.models.embedder import Embedder
 from vicinal.service.answering.drawn import drawn_searches
-from vicinal.service.answering.store import KeptSearch
+from vicinal.service.answering.kept import KeptSearch
 from vicinal.service.measuring.calibrator import Calibration, Calibrator
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.measuring.searches import DrawnSearches

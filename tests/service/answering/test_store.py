@@ -1,19 +1,18 @@
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
-import sys
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
 import pytest
+from sqlalchemy import text, update
 
-from vicinal.service.answering.store import KeptCandidate, KeptSearch, SearchStore, standing
-from vicinal.service.errors import RequestError, SearchNotFoundError, SearchStoreError
+from vicinal.indexer.errors import GalleryNotFoundError
+from vicinal.indexer.state import schema
+from vicinal.service.answering.kept import KeptCandidate, KeptSearch, fields_of, standing
+from vicinal.service.answering.store import SearchStore
+from vicinal.service.errors import RequestError, SearchNotFoundError
 
 ALWAYS = {"most": 100, "days": 30.0}
 
@@ -36,9 +35,9 @@ def a_search(number: int = 0, **changes: object) -> KeptSearch:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> SearchStore:
-    (tmp_path / "shop").mkdir()
-    return SearchStore(tmp_path / "shop")
+def store(galleries: Path) -> SearchStore:
+    (galleries / "shop").mkdir()
+    return SearchStore(galleries / "shop")
 
 
 def test_a_search_comes_back_as_it_was(store: SearchStore) -> None:
@@ -53,8 +52,7 @@ def test_a_search_comes_back_as_it_was(store: SearchStore) -> None:
     assert store.get(search.id).top_score == 0.75
     assert store.picture(search.id) == b"jpeg"
     assert store.n_kept == 1
-    assert store.n_bytes > 0
-    assert store.path.stat().st_mode & 0o777 == 0o600
+    assert store.readable == (1, len(fields_of(search)) + 16 + 768 + 4)
     with pytest.raises(SearchNotFoundError, match="was not kept, or has gone"):
         store.get("other")
 
@@ -106,60 +104,51 @@ def test_who_answers_again_changes_what_was_said_and_others_stand_beside(store: 
         store.answer("gone", "absent", by="eve")
 
 
-def test_deleted_searches_are_nowhere_in_the_file(store: SearchStore) -> None:
-    store.keep(
-        [(a_search(id="a", sender="who-asked"), b"a picture of somebody"), (a_search(id="b"), None)], **ALWAYS
-    )
-    store.answer("a", "absent", by="eve")
+def test_deleted_searches_are_gone_with_what_was_said(store: SearchStore) -> None:
+    store.keep([(a_search(id=one), b"jpeg") for one in "abc"], **ALWAYS)
+    store.answer("a", "absent", by="eve", different={"mug": None})
+    store.answer("b", "absent", by="eve", different={"mug": None})
+    store.draw(["a"], asked=["a", "b"], by="eve")
     assert store.delete(["a", "unknown"]) == 1
-    assert [one.id for one in store.searches()] == ["b"]
-    assert store.answers() == []
-    left = b"".join(one.read_bytes() for one in store.path.parent.iterdir())
-    assert b"a picture of somebody" not in left
-    assert b"who-asked" not in left
-    assert store.delete(before=datetime.now(UTC) + timedelta(seconds=1)) == 1
-    assert store.delete() == 0
+    assert [one.id for one in store.searches()] == ["b", "c"]
+    assert [one.search for one in (*store.answers(), *store.asked(), *store.different())] == ["b"] * 3
+    assert store.delete(before=datetime.now(UTC) + timedelta(seconds=1)) == 2
+    assert store.different() == []
+    # What came before and is kept only now is meant too.
+    store.keep([(a_search(id="late", at=datetime.now(UTC) - timedelta(seconds=9)), None)], **ALWAYS)
+    assert (store.searches(), store.delete()) == ([], 0)
 
 
-def test_a_damaged_file_says_what_helps(store: SearchStore) -> None:
-    store.keep([(a_search(), None)], **ALWAYS)
-    store.path.write_bytes(b"nothing of a database" * 500)
-    with pytest.raises(SearchStoreError, match=r"move .* away"):
-        store.searches()
+@pytest.mark.parametrize("others", [0, 9])
+def test_deleted_searches_are_nowhere_in_the_file(tmp_path: Path, others: int) -> None:
+    store = SearchStore(tmp_path)
+    kept = [(a_search(id=f"other {number}"), b"jpeg" * 5000) for number in range(others)]
+    store.keep([*kept, (a_search(id="a", sender="who-asked"), b"of somebody" * 500)], **ALWAYS)
+    store.answer("a", "label", label="what it shows", by="eve")
+    store.delete(["a"])
+    left = b"".join(one.read_bytes() for one in tmp_path.iterdir())
+    assert [gone in left for gone in (b"of somebody", b"who-asked", b"what it shows")] == [False] * 3
+    assert store.n_kept == others
 
 
-KILLED = """
-import sys
-from pathlib import Path
-from tests.service.answering.test_store import a_search, ALWAYS
-from vicinal.service.answering.store import SearchStore
+def test_a_changed_row_is_left_out_and_told(store: SearchStore, caplog: pytest.LogCaptureFixture) -> None:
+    store.keep([(a_search(id=one), None) for one in "ab"], **ALWAYS)
+    store.answer("a", "absent", by="eve")
+    with store.state.changing() as rows:
+        for column in (schema.searches.c.drawn_at, schema.answers.c.taken_back_at, schema.documents.c.at):
+            rows.connection.execute(update(column.table).values({column.name: 1.5}).where(text("1 = 1")))
+    assert store.searches() == store.answers() == []
+    store.keep([(a_search(id="c"), None)], **ALWAYS)
+    assert [one.id for one in store.searches()] == ["c"]
+    assert store.delete() == 3
+    assert "is not what was written: it is left out" in caplog.text
 
-store = SearchStore(Path(sys.argv[1]))
-for number in range(100_000):
-    store.keep([(a_search(id=f"s{number}"), b"x" * 1000)], most=100_000, days=1.0)
-    store.answer(f"s{number}", "absent", by="eve")
-    print(number, flush=True)
-"""
 
-
-@pytest.mark.slow
-def test_a_killed_process_loses_nothing_that_it_told_of(store: SearchStore) -> None:
-    program = [sys.executable, "-P", "-c", KILLED, str(store.gallery)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    told = -1
-    for _ in range(3):
-        with subprocess.Popen(program, stdout=subprocess.PIPE, text=True, env=environment) as process:
-            assert process.stdout is not None
-            for line in process.stdout:
-                told = max(told, json.loads(line))
-                if json.loads(line) >= 5:
-                    os.kill(process.pid, signal.SIGKILL)
-                    break
-        assert told >= 5
-        assert {f"s{one}" for one in range(told + 1)} <= {one.id for one in store.searches()}
-        answered = [one.search for one in store.answers()]
-        assert len(answered) == len(set(answered))
-        assert len(answered) >= told + 1
+def test_the_searches_of_a_gallery_that_has_gone_do_not_bring_it_back(store: SearchStore) -> None:
+    store.gallery.rmdir()
+    with pytest.raises(GalleryNotFoundError):
+        store.keep([(a_search(), None)], **ALWAYS)
+    assert not store.gallery.exists()
 
 
 def picture(seed: int, noise: int = 0) -> bytes:

@@ -13,7 +13,8 @@ from vicinal.calibration.arrays import FloatArray
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.similarity import normalize
 from vicinal.service.answering.different import CalledDifferent
-from vicinal.service.answering.store import KeptSearch, SearchStore
+from vicinal.service.answering.kept import KeptSearch
+from vicinal.service.answering.store import SearchStore
 from vicinal.service.answering.why import explain_wrong
 from vicinal.service.measuring.matcher import Matcher
 from vicinal.service.search.pipeline import Group, Pipeline, Rerank

@@ -41,11 +41,6 @@ def picture(tmp_path: Path, view: Callable[[int, int], Image.Image]) -> Path:
     return path
 
 
-def test_a_search_is_made_with_the_version_s_bundle(run: Run, other: ModelBundle, picture: Path) -> None:
-    answer = json.loads(run("search", picture, "-g", "shoes", "--json").stdout)
-    assert answer["bundle"] == other.fingerprint
-
-
 def test_added_images_are_embedded_with_the_version_s_bundle(
     run: Run, other: ModelBundle, picture: Path
 ) -> None:
@@ -53,10 +48,3 @@ def test_added_images_are_embedded_with_the_version_s_bundle(
     answer = json.loads(run("search", picture, "-g", "shoes", "--json").stdout)
     best = answer["candidates"][0]
     assert (best["id"], best["similarity"]) == ("new.png", pytest.approx(1.0, abs=1e-6))
-
-
-def test_without_its_bundle_a_gallery_is_refused(
-    fail: Callable[..., str], other: ModelBundle, picture: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("VICINAL_BUNDLES_DIR")
-    assert other.fingerprint in fail("search", picture, "-g", "shoes")

@@ -14,7 +14,7 @@ from PIL import Image
 from tests.service.types import Fail, Run
 from vicinal.indexer.gallery import Gallery
 from vicinal.service.measuring.matcher import Matcher
-from vicinal.service.search.pipeline import ActivePipelineFile, ChosenPipeline, Pipeline, Rerank
+from vicinal.service.search.pipeline import ChosenPipeline, Pipeline, PipelineStore, Rerank
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_the_pipeline_in_force_is_calibrated_and_searches_use_it(
         calibration="one",
         at=datetime.now(UTC),
     )
-    ActivePipelineFile(gallery.calibrations_path).put_in_force(chosen)
+    PipelineStore(gallery.path).put_in_force(chosen)
     record = json.loads(run("calibrate", "-g", "shoes", "--json").stdout)
     assert Pipeline.model_validate(record["pipeline"]) == off
     answer = json.loads(run("search", catalog / "plain" / "view 0.png", "-g", "shoes", "--json").stdout)

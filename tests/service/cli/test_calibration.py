@@ -33,18 +33,6 @@ def test_list_marks_what_is_in_force(run: Run, call: Callable[..., Any], two: tu
     assert [two[1] in line for line in marked] == [True]
 
 
-def test_rollback_and_activate_change_what_is_in_force(
-    call: Callable[..., Any], two: tuple[str, str]
-) -> None:
-    assert call("rollback")["record"]["id"] == two[0]
-    activated = call("activate", two[1])
-    assert (activated["record"]["id"], activated["is_active"], activated["state"]) == (
-        two[1],
-        True,
-        "current",
-    )
-
-
 def test_a_threshold_set_by_hand_is_called_so(
     run: Run, call: Callable[..., Any], two: tuple[str, str]
 ) -> None:
@@ -55,19 +43,6 @@ def test_a_threshold_set_by_hand_is_called_so(
     assert "nobody knows how often it is wrong" in report["verdict"]
     shown = run("calibration", "set", "0.6", "-g", "shoes").stdout
     assert ("set by hand" in shown, "None" in shown) == (True, False)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("tried", ["0.2", "FPIR 20 %", "first"])
-def test_a_dry_run_takes_a_score_a_target_or_an_id(
-    run: Run, call: Callable[..., Any], two: tuple[str, str], tried: str
-) -> None:
-    found = call("dry-run", two[0] if tried == "first" else tried)
-    assert found["current"]["calibration"] == two[1]
-    assert found["flips"]["searches"]["n"] == 60
-    text = run("calibration", "dry-run", "0.2", "-g", "shoes").stdout
-    assert ("would get a match" in text, "FPIR" in text) == (True, True)
-    assert call("list")["calibrations"][0]["is_active"]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ from pyarrow import parquet
 
 from tests.service.types import Fail, Run
 from vicinal.indexer.gallery import Gallery
-from vicinal.service.records import damaged_records
+from vicinal.indexer.state import state_of
+from vicinal.indexer.state.schema import attachments
 from vicinal.service.search.label_scores import labels_beside
 
 DIM = 48
@@ -41,6 +42,11 @@ def gallery(run: Run, tmp_path: Path) -> Path:
     return tmp_path / "data" / "galleries" / "shop"
 
 
+def n_kept(gallery: Path, kind: str) -> int:
+    with state_of(gallery).reading() as rows:
+        return rows.count(attachments, attachments.c.kind == kind)
+
+
 def metric(run: Run) -> str:
     made = run("calibrate", "-g", "shop", "--group-by", "label", "--metric", "lda", "--json")
     return str(json.loads(made.stdout)["pipeline"]["group"]["metric"])
@@ -59,14 +65,14 @@ def test_photos_of_the_same_kind_are_laid_beside_and_forgotten(
     assert metric(run) != alone
     run("fit", "-g", "shop", "--forget")
     assert metric(run) == alone
-    assert len(list(gallery.glob("calibrations/metrics/*"))) == 2
+    assert (n_kept(gallery, "metric"), n_kept(gallery, "beside")) == (2, 0)
 
 
 def test_photos_of_another_kind_change_nothing(run: Run, gallery: Path, tmp_path: Path) -> None:
     said = run("fit", write(tmp_path / "other.parquet", 100, 80, turn=1), "-g", "shop").stdout
     assert "not surely near" in said
     assert "Nothing was changed." in said
-    assert not list(gallery.glob("calibrations/metrics/*"))
+    assert n_kept(gallery, "beside") == 0
 
 
 def test_what_cannot_be_tried_is_refused(run: Run, fail: Fail, gallery: Path, tmp_path: Path) -> None:
@@ -74,12 +80,3 @@ def test_what_cannot_be_tried_is_refused(run: Run, fail: Fail, gallery: Path, tm
     assert "add them to it" in fail("fit", tmp_path / "own.parquet", "-g", "shop")
     alone = write(tmp_path / "1.parquet", 100, 80, per_label=1)
     assert "no label has two photos" in fail("fit", alone, "-g", "shop")
-
-
-def test_a_damaged_file_beside_is_named(run: Run, fail: Fail, gallery: Path, tmp_path: Path) -> None:
-    run("fit", write(tmp_path / "same.parquet", 50, 80), "-g", "shop")
-    (path,) = gallery.glob("calibrations/metrics/*.npz")
-    path.write_bytes(path.read_bytes()[:-1] + b"?")
-    (line,) = damaged_records(Gallery(gallery))
-    assert line.startswith(f"'{path}' is damaged")
-    assert "fit again" in fail("calibrate", "-g", "shop", "--group-by", "label", "--metric", "lda")

@@ -11,7 +11,6 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.service.types import Fail, View
-from vicinal.indexer.gallery import Gallery
 from vicinal.service.cli import app
 
 pytestmark = pytest.mark.usefixtures("cli_environment", "data_dir")
@@ -49,29 +48,6 @@ def test_a_folder_is_added_and_its_labels_with_it(folder: Path) -> None:
     assert {name: added[name] for name in counts} == counts
     assert [one["id"] for one in added["failures"]] == ["new/broken.png"]
     assert (shown()["n_items"], shown()["n_labels"]) == (63, 12)
-
-
-def test_live_changes_are_made_a_version(folder: Path) -> None:
-    first = shown()["version"]
-    run("add", "shoes", folder, status=1)
-    made = json.loads(run("compact", "shoes", "--json"))["compaction"]
-    assert (made["n_items"], shown()["version"], shown()["graph_staleness"]) == (63, made["version"], 0.0)
-    assert made["version"] > first
-    assert "has no live changes" in run("compact", "shoes")
-
-
-def test_versions_are_listed_and_rolled_back_to(folder: Path, data_dir: Path) -> None:
-    first = shown()["version"]
-    run("add", "shoes", folder, status=1)
-    run("compact", "shoes")
-    listed = json.loads(run("versions", "shoes", "--json"))
-    assert [one["kind"] for one in listed] == ["compaction", "index"]
-    assert "active" in run("versions", "shoes").splitlines()[1]
-    run("activate", "shoes", first)
-    assert shown()["n_items"] == 63
-    run("activate", "shoes", first, "--as-built")
-    assert shown()["n_items"] == 60
-    assert Gallery(data_dir / "galleries" / "shoes").active_version == first
 
 
 def test_a_check_reads_every_version_and_makes_damaged_ones_again(folder: Path, data_dir: Path) -> None:

@@ -6,8 +6,6 @@ import json
 from pathlib import Path
 
 from tests.service.types import Run
-from vicinal.indexer.gallery import Gallery
-from vicinal.service.records import damaged_records
 
 QUERY = Path("plain") / "view 0.png"
 
@@ -43,11 +41,3 @@ def test_a_threshold_of_groups_is_set_by_hand_and_taken_back(run: Run, data_dir:
     assert "group=lda" in answer["pipeline"]
     run("calibration", "rollback", "-g", "shoes", "--group-by", "label")
     assert search(run, catalog, "--group-by", "label")["threshold"]["calibration"] == first["id"]
-
-
-def test_a_check_also_sees_the_metric_of_labels(run: Run, data_dir: Path) -> None:
-    run("calibrate", "-g", "shoes", "--group-by", "label", "--metric", "lda")
-    (path,) = data_dir.rglob("calibrations/metrics/*.npz")
-    path.write_bytes(path.read_bytes()[:-1] + b"?")
-    (line,) = damaged_records(Gallery(path.parents[2]))
-    assert line.startswith(f"'{path}' is damaged: calibrate again")

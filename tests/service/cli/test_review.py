@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import signal
 import subprocess
@@ -10,14 +9,12 @@ from collections.abc import Callable
 
 import httpx
 import pytest
-from typer.testing import Result
 
 from tests.forks import forked_python
 from tests.service.kept_searches import View, keep_searches
 from vicinal.service.answering.store import SearchStore
 from vicinal.service.measuring.matcher import Matcher
 
-Run = Callable[..., Result]
 REVIEW = ("review", "-g", "shoes")
 
 
@@ -26,21 +23,6 @@ def store(cli_environment: None, matcher: Matcher, view: View) -> SearchStore:
     """Twelve kept searches, whose ids are their numbers."""
     keep_searches(matcher, view, 12)
     return SearchStore(matcher.gallery.path)
-
-
-def test_a_script_asks_answers_and_takes_back(run: Run, store: SearchStore) -> None:
-    told = json.loads(run(*REVIEW, "--json", "-n", 2).stdout)
-    assert told["known"]["n_kept"] == 12
-    first, second = (one["search_id"] for one in told["questions"])
-    given = json.loads(run(*REVIEW, "--json", "--answer", first, "label=o'brien").stdout)
-    assert (given["kind"], given["label"]) == ("label", "o'brien")
-    assert "Answer 2 is kept." in run(*REVIEW, "--answer", second, "absent").stdout
-    assert json.loads(run(*REVIEW, "--json", "-n", 0).stdout)["known"]["n_answered"] == 2
-    assert "Of 1 answered search" in run(*REVIEW, "--take-back", given["number"]).stdout
-    assert [one.search for one in store.answers()] == [second]
-    store.answer(first, "absent", by="eve 0", is_hint=True)
-    assert "Of 1 answered search" in run(*REVIEW, "--take-back-all", "eve 0").stdout
-    assert [one.by for one in store.answers(hints=True)] == [given["by"]]
 
 
 @pytest.mark.parametrize("said", ["plain", "label", "absent=yes", "colour=red", "unsure="])

@@ -88,14 +88,6 @@ def test_parts_of_a_source_that_were_not_read_are_in_the_summary_and_in_the_repo
     assert json.loads(again)["unread"] == dict([found])
 
 
-def test_removed_items_are_told_and_come_back_on_request(run: Run, photos: Path, gallery: Gallery) -> None:
-    run("gallery", "remove", "shop", "photos/1.png")
-    output = " ".join(run("index", photos, "-g", "shop").stdout.split("\n"))
-    assert "all of it but what was removed (added 0, changed 0, unchanged 7, missing 0, left out 1)" in output
-    assert "1 item that was removed earlier was left out: 'photos/1.png'; --restore brings it back" in output
-    assert "left out" not in run("index", photos, "-g", "shop", "--restore").stdout
-
-
 @pytest.fixture
 def others(tmp_path: Path, gallery: Gallery, view: View) -> Path:
     """Another folder of the same name, with two other pictures under known names and one under a new."""

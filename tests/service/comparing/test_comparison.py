@@ -18,7 +18,6 @@ from vicinal.service.comparing.comparison import ComparisonPlan, compare
 from vicinal.service.comparing.record import (
     Comparison,
     ComparisonRequest,
-    PipelineGrid,
     objection,
 )
 from vicinal.service.comparing.store import put_in_force
@@ -146,7 +145,7 @@ def test_a_target_is_never_guessed(
     assert {"error", "fnir"} & set(new.figures) == set()
     assert ("hit_rate" in new.figures, new.flips) == (True, {})
     assert said in str(objection(new))
-    assert not CalibrationStore(gallery.calibrations_path).has_own(version)
+    assert not CalibrationStore(gallery.path).has_own(version)
 
 
 def test_a_threshold_of_another_bundle_is_never_used(
@@ -175,19 +174,16 @@ def test_versions_and_pipelines_are_tried_together_and_a_variant_comes_into_forc
 ) -> None:
     first, version = gallery.active_version, make_version(other)
     four = Pipeline(rerank=Rerank(k=4)).key
-    found = compared(plan, version, pipelines=PipelineGrid(rerank=("contextual",), k=(4,), beta=(0.1,)))
-    assert [(one.version, one.pipeline.key) for one in found.variants] == [
-        (first, "rerank=off"),
-        (first, four),
-        (version, "rerank=off"),
-        (version, four),
-    ]
-    put_in_force(gallery, plan.bundles, found, 3)
+    found = compared(plan, version, pipelines=True)
+    tried = [(one.version, one.pipeline.key) for one in found.variants]
+    assert (tried[:2], len(tried)) == ([(first, "rerank=off"), (first, four)], 10)
+    assert tried[5:7] == [(version, "rerank=off"), (version, four)]
+    put_in_force(gallery, plan.bundles, found, 6)
     matcher = Matcher(gallery, other)
-    threshold = found.variants[3].calibration.threshold
+    threshold = found.variants[6].calibration.threshold
     assert (gallery.active_version, matcher.pipeline.key) == (version, four)
     assert matcher.threshold().value == threshold
     # With the version its own pipeline was calibrated too.
-    assert matcher.threshold(Pipeline()).value == found.variants[2].calibration.threshold
+    assert matcher.threshold(Pipeline()).value == found.variants[5].calibration.threshold
     gallery.pointer.activate(first)
-    assert matcher.pipeline_file.chosen().comparison == "one"
+    assert matcher.pipeline_store.chosen().comparison == "one"

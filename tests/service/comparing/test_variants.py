@@ -149,4 +149,4 @@ def test_every_side_is_tried_and_sharing_changes_no_threshold(refined: Compariso
     (answer,) = matcher.search(item_ids=["plain/view 0.png"])
     chosen = found.variants[number]
     assert (answer.pipeline, answer.threshold.value) == (chosen.pipeline.key, chosen.calibration.threshold)
-    matcher.pipeline_file.clear()
+    matcher.pipeline_store.clear()

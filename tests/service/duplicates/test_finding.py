@@ -16,7 +16,8 @@ from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.sources import read_source
 from vicinal.models.decoding import decode_image
 from vicinal.models.embedder import Embedder
-from vicinal.service.answering.store import KeptSearch, SearchStore
+from vicinal.service.answering.kept import KeptSearch
+from vicinal.service.answering.store import SearchStore
 from vicinal.service.duplicates.finding import find_duplicates
 from vicinal.service.duplicates.record import DuplicateOptions, DuplicateRecord
 

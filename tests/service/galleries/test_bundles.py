@@ -9,13 +9,11 @@ import pytest
 from fastapi.testclient import TestClient
 
 from tests.service.types import Encode, MakeSettings, View
-from vicinal.indexer.errors import BundleMismatchError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.index_job import index_items
 from vicinal.indexer.sources import read_source
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
-from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.http.app import create_app
 from vicinal.service.settings import Settings
 
@@ -86,12 +84,3 @@ def test_without_its_bundle_a_version_is_not_activated(
     assert (answer.status_code, answer.json()["type"].rpartition(":")[2]) == (409, "bundle-mismatch")
     assert "bundles_dir" in answer.json()["detail"]
     assert search(client, picture)["version"] == before
-
-
-def test_an_unknown_bundle_is_refused_with_both_fingerprints(
-    settings: Settings, gallery: Gallery, embedder: Embedder
-) -> None:
-    bundles = ServedBundles(settings, embedder=embedder)
-    manifest = gallery.snapshot().manifest.model_copy(update={"bundle": "0123456789abcdef"})
-    with pytest.raises(BundleMismatchError, match=f"0123456789abcdef.*{embedder.bundle.fingerprint}"):
-        bundles.resolve(gallery, manifest)

@@ -5,21 +5,20 @@ from __future__ import annotations
 import os
 import shutil
 from collections import Counter
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 
+from tests.damaged_rows import damage_document
 from tests.service.types import MakeSettings
-from vicinal.indexer.errors import BundleMismatchError
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.jobs.index_job import index_items
 from vicinal.indexer.sources import read_source, source_name
-from vicinal.indexer.storage.files import write_atomically
-from vicinal.models.bundle import ModelBundle
+from vicinal.indexer.state import Rows, State
 from vicinal.models.embedder import Embedder
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.galleries.open_galleries import OpenGalleries
@@ -39,33 +38,44 @@ def galleries(data_dir: Path, make_settings: MakeSettings) -> OpenGalleries:
 
 
 @pytest.mark.parametrize("n_searches", [1, 3])
-def test_a_search_reads_no_small_file_that_was_not_replaced(
+def test_a_search_reads_no_small_file_and_no_row_that_was_not_changed(
     calibrated_base: Path,
     tmp_path: Path,
     make_settings: MakeSettings,
     monkeypatch: pytest.MonkeyPatch,
     n_searches: int,
 ) -> None:
-    """The pointer, the pipeline and the calibration in force are read again when they are other files."""
+    """Pointer, pipeline and calibration are read again after a change of rows."""
     copy = Path(shutil.copytree(calibrated_base, tmp_path / "copy"))
     client = TestClient(create_app(make_settings(copy)))
     query = {"item_id": "plain/view 0.png"}
     gallery = copy / "galleries" / "shoes"
-    (record,) = [path.name for path in (gallery / "calibrations").glob("2*-*[0-9a-f].json")]
-    small = ("active.json", "calibrations/active.json", f"calibrations/{record}")
-    for name in small:
-        # As if it had been written a while ago.
-        os.utime(gallery / name, (1e9, 1e9))
+    # As if it had been written a while ago.
+    os.utime(gallery / "gallery.db", (1e9, 1e9))
     assert client.post("/v1/galleries/shoes/search", json=query).status_code == 200
     state_of(client.app).galleries.wait()  # type: ignore[arg-type]
-    read = read_files(monkeypatch)
+    read, asked = read_files(monkeypatch), transactions(monkeypatch)
     for _ in range(n_searches):
         client.post("/v1/galleries/shoes/search", json=query)
     assert not [path for path in read if gallery in path.parents]
-    for name in small:
-        write_atomically(gallery / name, (gallery / name).read_bytes())
+    assert asked == []
+    damage_document(gallery, "calibration", content="another")
+    asked.clear()
     client.post("/v1/galleries/shoes/search", json=query)
-    assert {path.relative_to(gallery).as_posix() for path in read if gallery in path.parents} == {*small}
+    assert not [path for path in read if gallery in path.parents]
+    assert {*asked} == {gallery}
+
+
+def transactions(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Folders of the galleries whose rows are read from now on."""
+    asked, reading = [], State.reading
+
+    def counting(state: State) -> AbstractContextManager[Rows]:
+        asked.append(state.folder)
+        return reading(state)
+
+    monkeypatch.setattr(State, "reading", counting)
+    return asked
 
 
 def read_files(monkeypatch: pytest.MonkeyPatch) -> Counter[Path]:
@@ -118,16 +128,6 @@ def test_a_matcher_that_a_request_holds_keeps_its_version(
     expected = held.search(item_ids=["plain/view 0.png"])[0].candidates
     index_half(gallery, catalog, galleries.own.embedder)
     assert held.search(item_ids=["plain/view 0.png"])[0].candidates == expected
-
-
-def test_a_gallery_of_another_bundle_is_listed_with_its_problem(
-    data_dir: Path, make_settings: MakeSettings, tmp_path: Path, write_bundle: Callable[..., ModelBundle]
-) -> None:
-    other = write_bundle(tmp_path / "other", seed=1)
-    galleries = OpenGalleries(ServedBundles(make_settings(data_dir, bundle=other.path)))
-    with pytest.raises(BundleMismatchError):
-        galleries.matcher("shoes")
-    assert other.fingerprint in str(galleries.states()[0].problem)
 
 
 def test_a_gallery_that_was_deleted_and_made_anew_is_not_taken_for_the_old_one(

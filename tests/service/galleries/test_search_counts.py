@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
+from tests.damaged_rows import damage
 from tests.service.types import Calibrate
 from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.state.schema import search_counts
 from vicinal.service.galleries.search_counts import DriftMonitor
 from vicinal.service.measuring.drift import read_drift
 from vicinal.service.measuring.matcher import Matcher
@@ -18,12 +18,12 @@ from vicinal.service.measuring.records.store import CalibrationStore
 
 @pytest.fixture
 def record(gallery: Gallery, calibrate: Calibrate) -> CalibrationRecord:
-    return CalibrationStore(gallery.calibrations_path).get(calibrate(gallery))
+    return CalibrationStore(gallery.path).get(calibrate(gallery))
 
 
 @pytest.fixture
-def monitor(tmp_path: Path) -> DriftMonitor:
-    return DriftMonitor(tmp_path / "replicas", seconds=3600.0)
+def monitor() -> DriftMonitor:
+    return DriftMonitor(seconds=3600.0)
 
 
 def search(matcher: Matcher, monitor: DriftMonitor, n: int = 60, **options: object) -> list[float]:
@@ -60,22 +60,17 @@ def test_the_queries_of_the_calibration_show_no_drift_and_others_do(
     assert monitor.drift(matcher, record).level == "strong"
 
 
-def test_a_restarted_process_goes_on_with_its_counts(
-    matcher: Matcher, record: CalibrationRecord, tmp_path: Path
-) -> None:
+def test_what_a_process_counted_stays_after_its_end(matcher: Matcher, record: CalibrationRecord) -> None:
     for _ in range(2):
-        with DriftMonitor(tmp_path / "replicas", seconds=3600.0) as monitor:
+        with DriftMonitor(seconds=3600.0) as monitor:
             search(matcher, monitor, 10)
     assert read_drift(matcher.calibrations, record).n_queries == 20
-    assert len(list((matcher.calibrations.path / "drift").iterdir())) == 1
 
 
-def test_the_counts_of_all_processes_are_added(
-    matcher: Matcher, record: CalibrationRecord, tmp_path: Path
-) -> None:
+def test_the_counts_of_all_processes_are_added(matcher: Matcher, record: CalibrationRecord) -> None:
     with (
-        DriftMonitor(tmp_path / "replicas", seconds=3600.0) as first,
-        DriftMonitor(tmp_path / "replicas", seconds=3600.0) as second,
+        DriftMonitor(seconds=3600.0) as first,
+        DriftMonitor(seconds=3600.0) as second,
     ):
         search(matcher, first, 10)
         search(matcher, second, 5)
@@ -87,12 +82,11 @@ def test_the_counts_of_all_processes_are_added(
 
 
 def test_damaged_counts_are_left_out_and_told(
-    matcher: Matcher, record: CalibrationRecord, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    matcher: Matcher, record: CalibrationRecord, monitor: DriftMonitor, caplog: pytest.LogCaptureFixture
 ) -> None:
-    folder = matcher.calibrations.path / "drift"
-    folder.mkdir()
-    (folder / f"{record.id}.7.json").write_text('{"since": null', encoding="utf-8")
-    with DriftMonitor(tmp_path / "replicas") as monitor:
-        search(matcher, monitor, 10)
-        assert monitor.drift(matcher, record).n_queries == 10
-    assert f"{record.id}.7.json" in caplog.text
+    with DriftMonitor(seconds=3600.0) as other:
+        search(matcher, other, 5)
+    damage(matcher.gallery.path, search_counts, counter="7")
+    search(matcher, monitor, 10)
+    assert monitor.drift(matcher, record).n_queries == 10
+    assert "counter='7'" in caplog.text

@@ -47,7 +47,7 @@ def waiting(gallery: Gallery, old: CalibrationRecord) -> int:
 @pytest.fixture
 def prepared(gallery: Gallery, waiting: int, old: CalibrationRecord) -> CalibrationRecord:
     """A record that is the waiting version's own."""
-    store = CalibrationStore(gallery.calibrations_path)
+    store = CalibrationStore(gallery.path)
     record = old.model_copy(update={"id": "own", "threshold": 0.75, "version": waiting})
     kept = store.add(record, activate=False)
     store.activate(kept, waiting)

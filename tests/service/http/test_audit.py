@@ -39,7 +39,7 @@ def lines(settings: Settings) -> list[dict[str, Any]]:
 def test_a_change_is_noted_with_who_what_and_from_where(
     client: TestClient, settings: Settings, view: View, encode: Encode
 ) -> None:
-    record, key = KeyStore(settings.keys_path).create("shop", SCOPES)
+    record, key = KeyStore(settings.data_dir).create("shop", SCOPES)
     headers = {"authorization": f"Bearer {key}", "x-request-id": "r-1"}
     files = {"image": encode(view(50, 0))}
     client.post(f"{SHOES}/items", files=files, data={"id": "new"}, headers=headers)
@@ -69,7 +69,7 @@ def test_what_comes_without_a_key_is_noted_in_a_file_of_its_own(
     client: TestClient, settings: Settings
 ) -> None:
     """No stranger pushes lines of others out."""
-    store = KeyStore(settings.keys_path)
+    store = KeyStore(settings.data_dir)
     record, revoked = store.create("shop", SCOPES)
     store.revoke("shop")
     for key in ("", "guess", revoked):

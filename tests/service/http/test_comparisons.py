@@ -24,8 +24,7 @@ ADMIN = "/v1/admin/galleries/shoes"
 COMPARISONS = f"{ADMIN}/comparisons"
 REINDEX = f"{ADMIN}/reindex"
 WAITING = {"bundle": "other", "source": "photos", "prefix": "", "activate": "manual"}
-OFF, FOUR = Pipeline(rerank=Rerank(method="off")), Pipeline(rerank=Rerank(k=4, beta=0.3))
-PIPELINES = {"rerank": ["off", "contextual"], "k": [4], "beta": [0.3]}
+OFF, FOUR = Pipeline(rerank=Rerank(method="off")), Pipeline(rerank=Rerank(k=4, beta=0.1))
 
 
 @pytest.fixture
@@ -119,7 +118,7 @@ def searched(client: TestClient, **options: Any) -> tuple[str, str, float | None
 
 def test_a_pipeline_and_its_threshold_come_into_force_at_once(client: TestClient, shoes: Gallery) -> None:
     before = searched(client)
-    job = finished(client, COMPARISONS, {"target": "fpir=20%", "pipelines": PIPELINES})
+    job = finished(client, COMPARISONS, {"target": "fpir=20%"})
     assert (job["state"], job["problem"]) == ("succeeded", None)
     comparison = client.get(f"{COMPARISONS}/{job['id']}").json()
     assert comparison["recommended"] == job["result"]["recommended"]

@@ -49,20 +49,20 @@ def client(app: FastAPI) -> TestClient:
 def looked_through(
     tmp_path_factory: pytest.TempPathFactory, album_dir: Path, make_settings: MakeSettings
 ) -> tuple[Path, str]:
-    """Folder of the gallery after a job has looked for duplicates, and the id of their record."""
+    """Rows of the gallery after a job has looked for duplicates, and the id of their record."""
     data = tmp_path_factory.mktemp("looked through")
     shutil.copytree(album_dir / "galleries", data / "galleries")
     app = create_app(make_settings(data))
     client = TestClient(app)
     job = wait_for_job(client, client.post(DUPLICATES, json={}))
     assert (job["state"], job["problem"]) == ("succeeded", None)
-    return data / "galleries" / "album" / "duplicates", str(job["result"]["duplicates"])
+    return data / "galleries" / "album" / "gallery.db", str(job["result"]["duplicates"])
 
 
 @pytest.fixture
 def record_id(app: FastAPI, looked_through: tuple[Path, str]) -> str:
-    folder, found = looked_through
-    shutil.copytree(folder, state_of(app).settings.gallery_path("album") / "duplicates")
+    kept, found = looked_through
+    shutil.copy(kept, state_of(app).settings.gallery_path("album"))
     return found
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
+from tests.damaged_rows import damage_pointer
 from tests.indexer.engines.fakes import ExactEngine
 from tests.service.types import Encode, MakeSettings, View
 from vicinal import open_gallery
@@ -100,7 +101,7 @@ def test_a_replica_is_ready_without_its_engine_and_not_without_its_files(
 ) -> None:
     found_by.away = AWAY
     for name in damaged:
-        (settings.galleries_path / name / "active.json").write_text("{}")
+        damage_pointer(settings.galleries_path / name)
     told = client.get("/readyz")
     assert (told.status_code, len(told.json()["reasons"])) == (503 if damaged else 200, len(damaged))
 

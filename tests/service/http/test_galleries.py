@@ -93,17 +93,6 @@ def test_a_gallery_that_is_deleted_while_it_is_read_is_not_there(
     assert (answer.status_code, answer.json()["type"]) == (404, "urn:vicinal:problem:gallery-not-found")
 
 
-def test_a_damaged_calibration_is_named_in_the_list_and_hides_no_gallery(
-    calibrated_base: Path, tmp_path: Path, make_settings: MakeSettings
-) -> None:
-    copy = Path(shutil.copytree(calibrated_base, tmp_path / "copy"))
-    for record in copy.rglob("calibrations/2*.json"):
-        record.write_text("{}")
-    with TestClient(create_app(make_settings(copy))) as client:
-        listed = client.get("/v1/galleries").json()["galleries"]
-    assert ["missing or damaged" in one["calibration_problem"] for one in listed] == [True]
-
-
 def test_a_gallery_says_in_short_what_to_expect_of_it(client: TestClient) -> None:
     body = client.get(SHOES).json()
     assert (body["standing"]["word"], body["takes"]) == ("unsure", "images")

@@ -40,11 +40,6 @@ def _noise(path: Path) -> None:
     path.write_bytes(b"noise" * 1000)
 
 
-def _noise_in(folder: Path) -> None:
-    folder.mkdir()
-    _noise(folder / "searches.sqlite")
-
-
 def _remove(pattern: str) -> Damage:
     def remove(settings: Settings) -> None:
         found = list(settings.data_dir.rglob(pattern))
@@ -60,18 +55,16 @@ def _folder_at(path: Path) -> None:
     path.mkdir(parents=True)
 
 
-# Each with what tells that it was met; files that are derived from the rows are made again.
+# Each with what tells that it was met.
 DAMAGES: dict[str, tuple[Damage, str]] = {
     "nothing": (lambda _: None, "item-not-found"),
-    "pointer": (_garble("galleries/shoes/active*.json"), "gallery-damaged"),
-    "snapshot": (_garble("snapshot.json"), "no_match"),
-    "index and arrays": (_garble("versions/1/*[yx]"), "no_match"),
     "rows": (_remove("items.lance"), "gallery-files-damaged"),
-    "jobs": (lambda settings: _noise(settings.data_dir / "jobs.db"), "jobs-unavailable"),
-    "calibration": (_garble("calibrations/*.json"), "calibration-damaged"),
     "bundle": (_garble("bundles/first/backbone.onnx"), "bundle-mismatch"),
-    "keys": (lambda settings: _noise(settings.keys_path), "keys-damaged"),
-    "searches": (lambda settings: _noise_in(settings.gallery_path("shoes") / "searches"), "searches-damaged"),
+    "keys": (lambda settings: _noise(settings.data_dir / "server.db"), "keys-damaged"),
+    "state": (
+        lambda settings: _noise(settings.gallery_path("shoes") / "gallery.db"),
+        "gallery-files-damaged",
+    ),
     "audit": (lambda settings: _folder_at(settings.data_dir / "audit" / "audit.jsonl"), "storage-failed"),
 }
 ITEM = "plain/view 0.png"
@@ -117,7 +110,7 @@ def settings(
 def test_a_key_for_one_gallery_reads_no_path_of_the_server(
     settings: Settings, tmp_path: Path, write_bundle: Callable[[Path, int], object], damage: str
 ) -> None:
-    _, key = KeyStore(settings.keys_path).create("mine", SCOPES, galleries=["shoes"])
+    _, key = KeyStore(settings.data_dir).create("mine", SCOPES, galleries=["shoes"])
     paths: dict[str, dict[str, Any]] = json.loads(OPENAPI.read_text(encoding="utf-8"))["paths"]
     answers = []
     damaged, kind = DAMAGES[damage]
@@ -152,16 +145,16 @@ def test_a_key_for_one_gallery_reads_no_path_of_the_server(
 
 def test_a_job_tells_a_key_for_one_gallery_nothing_of_the_server(settings: Settings, tmp_path: Path) -> None:
     """In the list, alone and as an event; who may see all galleries reads what failed and where."""
-    keys = KeyStore(settings.keys_path)
+    keys = KeyStore(settings.data_dir)
     _, mine = keys.create("mine", SCOPES, galleries=["shoes"])
     _, everything = keys.create("all", SCOPES)
-    problem = f"'{tmp_path}/data/galleries/shoes/active.json' is damaged"
-    failed = {"state": "failed", "problem": problem, "worker": "host:4711"}
+    problem = f"'{tmp_path}/data/galleries/shoes/gallery.db' is damaged"
+    failed = {"state": "failed", "problem": problem}
     with TestClient(create_app(settings)) as client:
         jobs = state_of(client.app).jobs
         job = jobs.create(new_job("reindex", "shoes", {}))
         kind = "urn:vicinal:problem:gallery-damaged"
-        jobs.save(job.model_copy(update={**failed, "problem_type": kind}))
+        jobs.finish(jobs.claim("host:4711", 60.0), **failed, problem_type=kind)
         for path in ("", f"/{job.id}", f"/{job.id}/events"):
             limited, whole = (
                 client.get(f"/v1/jobs{path}", headers={"authorization": f"Bearer {key}"}).text
@@ -177,7 +170,7 @@ def test_a_job_tells_a_key_for_one_gallery_nothing_of_the_server(settings: Setti
 def test_places_of_items_are_for_who_sees_all_galleries_and_more_than_searches(
     settings: Settings, scopes: Sequence[Scope], galleries: list[str] | None
 ) -> None:
-    _, key = KeyStore(settings.keys_path).create("one", scopes, galleries=galleries)
+    _, key = KeyStore(settings.data_dir).create("one", scopes, galleries=galleries)
     with TestClient(create_app(settings), headers={"authorization": f"Bearer {key}"}) as client:
         (item,) = client.get("/v1/galleries/shoes/items?size=1").json()["items"]
         found = client.post("/v1/galleries/shoes/search", json={"item_id": item["id"], "threshold": 0.0})

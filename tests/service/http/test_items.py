@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +12,6 @@ from fastapi.testclient import TestClient
 from PIL import Image
 
 from tests.service.types import Encode, MakeSettings, View
-from tests.waiting import wait_until
 from vicinal.service.http.app import create_app
 from vicinal.service.http.state import state_of
 
@@ -171,32 +167,6 @@ def test_a_removed_item_is_gone(client: TestClient, view: View, encode: Encode) 
         assert client.get(f"{SHOES}/{path}/plain/view 0.png").status_code == 404
     response = client.post(f"{SHOES}/search", json={"item_id": "plain/view 0.png"})
     assert response.json()["type"].endswith("item-not-found")
-
-
-@pytest.mark.slow
-def test_searches_go_on_and_see_one_state_each_while_items_are_replaced(
-    client: TestClient, picture: Picture
-) -> None:
-    """Label and metadata of one item always come from the same upload."""
-    add(client, picture(), id="mine", label="0", metadata='{"turn": "0"}')
-    done, seen = threading.Event(), []
-
-    def search() -> None:
-        while not done.is_set():
-            best = found(client, picture())[0]
-            seen.append((best["label"], best["metadata"]["turn"]))
-
-    with ThreadPoolExecutor(1) as pool:
-        searching = pool.submit(search)
-        wait_until(lambda: seen or searching.done())
-        for turn in range(1, 8):
-            fields = {"label": str(turn), "metadata": json.dumps({"turn": str(turn)})}
-            assert add(client, picture(), id="mine", on_conflict="replace", **fields).status_code == 200
-        wait_until(lambda: len(set(seen)) > 1 or searching.done())
-        done.set()
-        searching.result()
-    assert [pair for pair in seen if pair[0] != pair[1]] == []
-    assert len(set(seen)) > 1
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,8 @@ import io
 import json
 import logging
 import shutil
-import sqlite3
 from collections.abc import Callable
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,9 @@ from PIL import Image
 
 from tests.service.types import Encode, MakeSettings, View
 from vicinal.indexer.jobs.preparation import make_signature
+from vicinal.indexer.state import DatabaseAwayError, schema
 from vicinal.models.embedder import Embedder
+from vicinal.service.answering.keeper import SearchKeeper
 from vicinal.service.answering.store import SearchStore
 from vicinal.service.http.app import create_app
 
@@ -102,20 +103,27 @@ def test_nothing_is_kept_unless_asked_for(
 
 
 def test_what_cannot_be_kept_is_told_once_and_touches_no_answer(
-    serve: Serve, store: SearchStore, photo: Callable[..., bytes], caplog: pytest.LogCaptureFixture
+    serve: Serve,
+    photo: Callable[..., bytes],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    store.path.parent.mkdir()
-    store.path.write_bytes(b"no such file" * 1000)
-    with caplog.at_level(logging.WARNING, SearchStore.__module__):
+    def refuse(*_: object, **__: object) -> None:
+        raise DatabaseAwayError("the database does not answer")
+
+    monkeypatch.setattr(SearchStore, "keep", refuse)
+    with caplog.at_level(logging.WARNING, SearchKeeper.__module__):
         for _ in range(2):
             with serve() as client:
                 answers = [search(client, photo(2)) for _ in range(3)]
+                client.app.state.vicinal.keeper.wait()  # type: ignore[attr-defined]
+                assert client.get("/readyz").json()["degraded"]
     assert {one["verdict"] for one in answers} == {"match"}
-    said = [one.getMessage() for one in caplog.records if one.name == SearchStore.__module__]
+    said = [one.getMessage() for one in caplog.records if one.name == SearchKeeper.__module__]
     # Once in each of the two servers.
     assert len(said) == 2
     assert "searches of gallery 'shoes' are not kept" in said[0]
-    assert "move" in said[0]
+    assert "does not answer" in said[0]
 
 
 def test_kept_searches_are_counted_and_deleted_on_demand(
@@ -127,10 +135,10 @@ def test_kept_searches_are_counted_and_deleted_on_demand(
         # What was answered and waits to be kept is meant too.
         assert client.delete(address, params={"ids": f"{ids[0]},{'0' * 32}"}).json() == {"deleted": 1}
         found = client.get("/v1/galleries/shoes").json()
-        assert (found["kept_searches"], found["kept_searches_bytes"]) == (3, store.n_bytes)
+        assert (found["kept_searches"], found["kept_searches_bytes"]) == (3, store.readable[1])
         told = client.get("/metrics").text
         assert 'vicinal_gallery_kept_searches{gallery="shoes"} 3.0' in told
-        assert f'vicinal_gallery_kept_searches_bytes{{gallery="shoes"}} {float(store.n_bytes)}' in told
+        assert f'vicinal_gallery_kept_searches_bytes{{gallery="shoes"}} {float(store.readable[1])}' in told
         before = store.get(ids[2]).at.isoformat()
         assert client.delete(address, params={"before": before}).json() == {"deleted": 1}
         assert client.delete(address, params={"before": before, "ids": ids[2]}).status_code == 422
@@ -155,9 +163,9 @@ def test_old_searches_go_where_nothing_is_kept_any_more(
 ) -> None:
     with serve() as client:
         search(client, photo(2))
-    with closing(sqlite3.connect(store.path)) as file:
-        file.execute("update searches set at = at - 3 * 86400")
-        file.commit()
+    with store.state.changing() as rows:
+        (one,) = rows.all(schema.searches)
+        rows.put(schema.searches, {**one._asdict(), "at": one.at - 3 * 86400})
     # A server looks when it begins.
     with serve(keep_searches=0, keep_searches_days=4):
         pass

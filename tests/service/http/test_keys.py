@@ -34,7 +34,7 @@ def client(settings: Settings) -> Iterator[TestClient]:
 
 @pytest.fixture
 def store(settings: Settings) -> KeyStore:
-    return KeyStore(settings.keys_path)
+    return KeyStore(settings.data_dir)
 
 
 def bearer(key: str) -> dict[str, str]:
@@ -57,9 +57,11 @@ def test_keys_count_in_a_running_server(client: TestClient, store: KeyStore) -> 
     assert client.post(address, json=SEARCH).status_code == 401
 
 
-def test_damaged_keys_refuse_everybody_with_the_way_back(client: TestClient, store: KeyStore) -> None:
+def test_damaged_keys_refuse_everybody_with_the_way_back(
+    client: TestClient, store: KeyStore, settings: Settings
+) -> None:
     _, key = store.create("shop", ["search"])
-    store.path.write_bytes(store.path.read_bytes()[:-20])
+    (settings.data_dir / "server.db").write_bytes(b"no database at all " * 1000)
     answer = client.get("/v1/galleries", headers=bearer(key))
     assert (answer.status_code, answer.json()["type"]) == (503, "urn:vicinal:problem:keys-damaged")
 

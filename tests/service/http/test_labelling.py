@@ -65,12 +65,6 @@ def test_photos_that_are_removed_are_asked_about_no_more(web: TestClient) -> Non
     assert not {one for question in state["questions"] for one in question["items"]} & {*asked}
 
 
-def test_a_session_is_given_up(web: TestClient) -> None:
-    told(web.post(LABELLING, json=TARGET))
-    assert web.delete(LABELLING).status_code == 204
-    assert web.get(LABELLING).status_code == 404
-
-
 @pytest.mark.parametrize(
     ("method", "path", "body", "status", "reason"),
     [
@@ -78,7 +72,6 @@ def test_a_session_is_given_up(web: TestClient) -> None:
         ("POST", "/finish", None, 404, "begin one by POST"),
         ("POST", "/answers", {"number": 0, "same": True}, 404, "begin one by POST"),
         ("DELETE", "/answers/last", None, 404, "begin one by POST"),
-        ("DELETE", "", None, 404, "begin one by POST"),
         ("POST", "", {"target": "fpir=5%"}, 422, "name precision=95% or far"),
         ("POST", "", {"target": "nonsense"}, 422, "target"),
         ("POST", "", {"aim": "precision=95%"}, 422, "aim"),

@@ -15,7 +15,7 @@ from vicinal.service.errors import TooManyRequestsError
 from vicinal.service.http.app import create_app
 from vicinal.service.http.limits import RateLimit
 from vicinal.service.http.state import state_of
-from vicinal.service.redis_link import RedisLink
+from vicinal.service.search.redis_link import RedisLink
 
 KEYS = {"alice": ["search"], "bob": ["search"]}
 

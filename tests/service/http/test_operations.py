@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
+from tests.damaged_rows import damage_document, damage_pointer
 from tests.service.types import Calibrate, MakeSettings
 from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.state.schema import documents
 from vicinal.models.bundle import ModelBundle
 from vicinal.service.http.app import create_app
 from vicinal.service.http.state import state_of
@@ -117,11 +119,13 @@ def test_a_replica_is_ready_as_long_as_one_gallery_can_be_searched(
         return [client.get("/readyz", params={"galleries": one}).status_code for one in ("all", "any")]
 
     assert ready() == [200, 200]
-    (galleries / "hats/active.json").write_text("{}")
+    damage_pointer(galleries / "hats")
     assert ready() == [503, 200]
     told = client.get("/readyz?galleries=any").json()
     assert (told["ready"], len(told["reasons"])) == (True, 1)
-    (galleries / "shoes/active.json").write_text("{}")
+    listed = client.get("/v1/galleries").json()
+    assert ([one["name"] for one in listed["galleries"]], [*listed["problems"]]) == (["shoes"], ["hats"])
+    damage_pointer(galleries / "shoes")
     assert ready() == [503, 503]
     assert client.get("/readyz?galleries=some").status_code == 422
 
@@ -154,7 +158,7 @@ def test_a_damaged_calibration_is_an_error_and_not_another_threshold(
     fresh_client: TestClient, gallery: Gallery, calibrate: Calibrate, caplog: pytest.LogCaptureFixture
 ) -> None:
     record_id = calibrate(gallery)
-    (gallery.calibrations_path / f"{record_id}.json").write_text("damaged", encoding="utf-8")
+    damage_document(gallery.path, "calibration", documents.c.id == record_id)
     response = fresh_client.post(SEARCH, json={"item_id": "plain/view 0.png"})
     assert response.status_code == 500
     assert response.json()["type"] == "urn:vicinal:problem:calibration-damaged"

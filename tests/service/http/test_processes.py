@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,7 +17,7 @@ import pytest
 
 from benchmarks.load.client import Plan, outcome, started
 from tests.ports import free_port
-from tests.waiting import Clock, wait_for_job, wait_until
+from tests.waiting import Clock, wait_until
 from vicinal.models.bundle import ModelBundle
 from vicinal.service.errors import RequestError
 from vicinal.service.http.serving import processes
@@ -313,24 +312,3 @@ def test_a_bundle_that_cannot_be_opened_ends_all_with_its_reason(
 ) -> None:
     given = ("--data-dir", data, "--bundle", tmp_path / "none", "--port", free_port())
     assert str(tmp_path / "none") in fail("serve", "--workers", "2", *given)
-
-
-@pytest.mark.slow
-def test_a_server_whose_jobs_cannot_be_kept_yet_starts_says_so_and_works_later(
-    data: Path, tiny_bundle: ModelBundle
-) -> None:
-    with closing(sqlite3.connect(data / "jobs.db", isolation_level=None)) as held:
-        held.execute("begin exclusive")
-        with served(data, tiny_bundle, "--workers", "2") as (port, _):
-            said = httpx.get(f"http://127.0.0.1:{port}/readyz", timeout=60)
-            (degraded,) = said.json()["degraded"]
-            assert (said.status_code, f"process {os.getpid()} holds it" in degraded) == (200, True)
-            answer = httpx.post(f"http://127.0.0.1:{port}{SEARCH}", json=ITEM, timeout=30)
-            assert answer.status_code == 200
-            reindex = f"http://127.0.0.1:{port}/v1/admin/galleries/shoes/reindex"
-            refused = httpx.post(reindex, json={}, timeout=60)
-            assert (refused.status_code, "does not answer" in refused.json()["detail"]) == (503, True)
-            held.execute("rollback")
-            with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
-                assert wait_for_job(client, client.post(reindex, json={}))["state"] == "succeeded"
-                assert client.get("/readyz").json()["degraded"] == []

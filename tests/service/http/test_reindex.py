@@ -235,7 +235,7 @@ def test_a_key_of_a_gallery_reads_only_folders_that_were_given_to_it(
             ("reindex", {"activate": "manual", "comparison": {"queries": source}}),
             ("calibrations", {"target": "fpir=5%", "queries": source}),
             ("calibrations/any/check", {"queries": source}),
-            ("comparisons", {"pipelines": {}, "queries": source}),
+            ("comparisons", {"pipelines": True, "queries": source}),
         ):
             answer = client.post(f"/v1/admin/galleries/shoes/{path}", json=body, headers=headers)
             assert answer.status_code == 422

@@ -23,7 +23,7 @@ CALLS = {
 @pytest.fixture
 def keys(data_dir: Path, make_settings: MakeSettings) -> tuple[TestClient, KeyStore]:
     settings = make_settings(data_dir, run_jobs=False)
-    return TestClient(create_app(settings)), KeyStore(settings.keys_path)
+    return TestClient(create_app(settings)), KeyStore(settings.data_dir)
 
 
 def test_without_keys_everybody_may_do_all(client: TestClient) -> None:

@@ -82,14 +82,6 @@ def test_searches_say_the_same_while_readiness_and_metrics_tell_of_it_and_it_rec
     assert (during[:3], answers(http, queries)) == (before, during)
 
 
-def test_jobs_say_that_they_are_unavailable(http: httpx.Client, redis_server: RedisServer) -> None:
-    assert http.get("/v1/jobs").json() == {"jobs": []}
-    redis_server.stop()
-    answer = http.get("/v1/jobs")
-    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5")
-    assert answer.json()["type"] == "urn:vicinal:problem:jobs-unavailable"
-
-
 def test_a_server_starts_and_answers_without_redis(
     calibrated_dir: Path,
     make_settings: MakeSettings,

@@ -1,19 +1,20 @@
-"""Fixtures of the jobs: the same queue over SQLite and Redis, and kinds of jobs that do what a test says."""
+"""Fixtures of the jobs: a store whose clock a test moves, and a kind of jobs that does what a test says."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from vicinal.service.jobs.queue import JobQueue
+from tests.waiting import Clock
 from vicinal.service.jobs.records import Job, JobProgress, new_job
 from vicinal.service.jobs.runner import JobContext, JobRunner
 from vicinal.service.jobs.store import JobStore
-from vicinal.service.redis_link import RedisLink
+
+LEASE = 20.0
 
 
 class Steps:
@@ -56,27 +57,14 @@ class Steps:
         self.cleaned.append(job.id)
 
 
-@pytest.fixture(params=["sqlite", pytest.param("redis", marks=pytest.mark.slow)])
-def open_queue(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], JobQueue]:
-    """Opens the queue as one more process would."""
-    if request.param == "sqlite":
-        return lambda: JobQueue(tmp_path / "jobs.db")
-    server = request.getfixturevalue("redis_server")
-    return lambda: JobQueue(
-        tmp_path / "unused.db", RedisLink(server.url, timeout_seconds=60.0, retry_seconds=0.05)
-    )
+@pytest.fixture
+def clock() -> Clock:
+    return Clock(1_000.0)
 
 
 @pytest.fixture
-def queue(open_queue: Callable[[], JobQueue]) -> Iterator[JobQueue]:
-    opened = open_queue()
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def store(queue: JobQueue) -> JobStore:
-    return JobStore(queue)
+def store(tmp_path: Path, clock: Clock) -> JobStore:
+    return JobStore(tmp_path, clock=clock)
 
 
 @pytest.fixture
@@ -88,12 +76,12 @@ def steps() -> Steps:
 def make_runner(store: JobStore, steps: Steps) -> Callable[..., JobRunner]:
     """Makes a worker's runner that knows jobs of kind `steps`."""
 
-    def make(worker: str = "w1", stopping: threading.Event | None = None) -> JobRunner:
+    def make(stopping: threading.Event | None = None) -> JobRunner:
         return JobRunner(
             store,
             {"steps": steps},
-            worker=worker,
-            heartbeat_seconds=0.05,
+            heartbeat_seconds=60.0,
+            lease_seconds=LEASE,
             stopping=stopping or threading.Event(),
         )
 
@@ -104,3 +92,10 @@ def make_runner(store: JobStore, steps: Steps) -> Callable[..., JobRunner]:
 def job(store: JobStore) -> Job:
     """A job that waits."""
     return store.create(new_job("steps", "shoes", {"speed": "high"}))
+
+
+def claim(store: JobStore, worker: str = "w1") -> Job:
+    """The job that a worker takes."""
+    taken = store.claim(worker, LEASE)
+    assert taken is not None
+    return taken

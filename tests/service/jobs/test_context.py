@@ -6,16 +6,12 @@ import threading
 
 import pytest
 
+from tests.service.jobs.conftest import claim
 from tests.waiting import Clock
 from vicinal.service.errors import JobStoppedError
 from vicinal.service.jobs.records import Job, JobProgress
 from vicinal.service.jobs.runner import JobContext
 from vicinal.service.jobs.store import JobStore
-
-
-@pytest.fixture
-def clock() -> Clock:
-    return Clock(50.0)
 
 
 @pytest.fixture
@@ -25,7 +21,7 @@ def stopping() -> threading.Event:
 
 @pytest.fixture
 def context(store: JobStore, job: Job, stopping: threading.Event, clock: Clock) -> JobContext:
-    return JobContext(job, store, stopping, clock=clock)
+    return JobContext(claim(store), store, stopping, clock=clock)
 
 
 def embedding(done: int, total: int = 1000) -> JobProgress:

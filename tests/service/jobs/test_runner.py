@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.service.jobs.conftest import Steps
+from tests.service.jobs.conftest import LEASE, Steps, claim
+from tests.waiting import Clock
 from vicinal.indexer.errors import BuildError
 from vicinal.models.errors import BundleError
 from vicinal.refine.errors import RefinementError
@@ -23,18 +24,12 @@ MakeRunner = Callable[..., JobRunner]
 def test_a_job_succeeds_with_its_result(
     store: JobStore, job: Job, make_runner: MakeRunner, steps: Steps
 ) -> None:
-    make_runner().run(job.id, 1)
+    make_runner().run(claim(store))
     ended = store.get(job.id)
     assert (ended.state, ended.result, ended.worker, ended.attempt) == ("succeeded", {"n": 5}, "w1", 1)
     assert (ended.progress.done, ended.progress.total) == (5, 5)
     assert (ended.started_at is not None, ended.finished_at is not None) == (True, True)
     assert steps.cleaned == [job.id]
-
-
-def test_a_ticket_is_not_honored_while_the_job_runs(job: Job, make_runner: MakeRunner, steps: Steps) -> None:
-    steps.before = lambda _: make_runner("w2").run(job.id, 1)
-    make_runner("w1").run(job.id, 1)
-    assert steps.finished == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(
@@ -59,7 +54,7 @@ def test_a_failure_ends_the_job_with_its_reason(
         raise error
 
     steps.before = break_down
-    make_runner().run(job.id, 1)
+    make_runner().run(claim(store))
     ended = store.get(job.id)
     assert (ended.state, problem in str(ended.problem), steps.cleaned) == ("failed", True, [job.id])
     assert ended.problem_type == f"urn:vicinal:problem:{kind}"
@@ -70,19 +65,20 @@ def test_a_cancelled_job_stops_after_the_batch_under_way(
 ) -> None:
     def cancel_at_two(number: int) -> None:
         if number == 2:
-            store.request_cancel(job.id)
+            store.cancel(job.id)
 
     steps.before = cancel_at_two
-    make_runner().run(job.id, 1)
+    make_runner().run(claim(store))
     assert (store.get(job.id).state, steps.finished) == ("cancelled", [0, 1, 2])
     assert store.create(new_job("steps", "shoes", {})).state == "queued"
 
 
-def test_a_job_that_was_cancelled_while_it_waited_does_not_begin(
+def test_a_job_that_was_cancelled_while_it_waited_to_go_on_does_not(
     store: JobStore, job: Job, make_runner: MakeRunner, steps: Steps
 ) -> None:
-    store.request_cancel(job.id)
-    make_runner().run(job.id, 1)
+    store.tell(claim(store), state="queued")
+    assert store.cancel(job.id).state == "queued"
+    make_runner().run(claim(store))
     assert (store.get(job.id).state, steps.finished) == ("cancelled", [])
 
 
@@ -91,9 +87,9 @@ def test_a_worker_that_shuts_down_leaves_the_rest_to_the_next(
 ) -> None:
     stopping = threading.Event()
     steps.before = lambda number: stopping.set() if number == 1 else None
-    make_runner("w1", stopping).run(job.id, 1)
+    make_runner(stopping).run(claim(store))
     assert (store.get(job.id).state, steps.finished, steps.cleaned) == ("queued", [0, 1], [])
-    make_runner("w2").run(job.id, 2)
+    make_runner().run(claim(store, "w2"))
     ended = store.get(job.id)
     assert (ended.state, ended.worker, ended.attempt, steps.finished) == (
         "succeeded",
@@ -105,22 +101,49 @@ def test_a_worker_that_shuts_down_leaves_the_rest_to_the_next(
 
 
 def test_a_worker_that_was_overtaken_stops_and_leaves_the_record_alone(
-    store: JobStore, job: Job, make_runner: MakeRunner, steps: Steps
+    store: JobStore, job: Job, make_runner: MakeRunner, steps: Steps, clock: Clock
 ) -> None:
     def overtake(number: int) -> None:
         if number == 1:
-            store.claim(job.id, 2, "w2")
+            clock.now += LEASE + 1
+            assert claim(store, "w2").attempt == 2
 
     steps.before = overtake
-    make_runner("w1").run(job.id, 1)
-    assert (store.get(job.id).state, steps.finished, steps.cleaned) == ("running", [0, 1], [])
+    make_runner().run(claim(store, "w1"))
+    assert (store.get(job.id).state, store.get(job.id).worker) == ("running", "w2")
+    assert (steps.finished, steps.cleaned) == ([0, 1], [])
 
 
-def test_a_job_without_its_gallery_fails(store: JobStore, job: Job, make_runner: MakeRunner) -> None:
-    """Two that were accepted at the same moment: the later claim finds the gallery taken."""
-    stray = store.save(new_job("steps", "shoes", {}))
-    make_runner().run(stray.id, 1)
-    assert (store.get(stray.id).state, job.id in str(store.get(stray.id).problem)) == ("failed", True)
+def test_a_job_goes_on_while_the_store_is_away_and_its_end_is_told_later(
+    store: JobStore, job: Job, steps: Steps, caplog: pytest.LogCaptureFixture
+) -> None:
+    there = store.state.path
+
+    class Stopping(threading.Event):
+        n_waits = 0
+
+        def wait(self, _: float | None = None) -> bool:
+            """Wait between two tries to have the last word; the store is back in the third."""
+            self.n_waits += 1
+            if self.n_waits == 3:
+                there.rmdir()
+                there.with_suffix(".away").rename(there)
+            return False
+
+    def go_away(number: int) -> None:
+        if number == 2:
+            there.rename(there.with_suffix(".away"))
+            there.mkdir()
+            steps.before = lambda _: None
+
+    stopping, steps.before = Stopping(), go_away
+    runner = JobRunner(
+        store, {"steps": steps}, heartbeat_seconds=60.0, lease_seconds=LEASE, stopping=stopping
+    )
+    runner.run(claim(store))
+    assert (stopping.n_waits, steps.finished) == (3, [0, 1, 2, 3, 4])
+    assert store.get(job.id).state == "succeeded"
+    assert caplog.text.count("does not answer") == 1
 
 
 def test_the_log_has_every_stage_what_was_warned_of_and_the_end_of_all_attempts(
@@ -139,8 +162,8 @@ def test_the_log_has_every_stage_what_was_warned_of_and_the_end_of_all_attempts(
             raise RequestError("the folder '/data' is gone")
 
     steps.before = warn
-    make_runner().run(job.id, 1)
-    said = [(one["level"], one["text"]) for one in store.lines(job.id)]
+    make_runner().run(claim(store))
+    said = [(one["level"], one["text"]) for one in store.list_of(job.id, "log")]
     assert said == [
         ("info", "attempt 1 begins"),
         ("info", "step 0"),

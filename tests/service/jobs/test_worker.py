@@ -1,28 +1,32 @@
-"""A worker of this process: takes jobs, watches over others', and stops in order."""
+"""A worker of this process takes jobs, those too that another left behind."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from tests.service.jobs.conftest import Steps
-from tests.waiting import wait_until
+from tests.service.jobs.conftest import LEASE, Steps, claim
+from tests.waiting import Clock
+from vicinal.service.errors import JobsUnavailableError
 from vicinal.service.jobs.records import Job
 from vicinal.service.jobs.store import JobStore
 from vicinal.service.jobs.worker import JobWorker
 
 
-def test_a_worker_takes_a_job_that_waits_until_it_stops(store: JobStore, job: Job, steps: Steps) -> None:
+def test_a_worker_finishes_what_another_left_behind(
+    store: JobStore, job: Job, steps: Steps, clock: Clock
+) -> None:
+    claim(store, "dead")
     worker = JobWorker(store, {"steps": steps})
-    steps.on_clean = lambda _: worker._stopping.set()
-    worker._work()
-    assert store.get(job.id).result == {"n": 5}
+    assert not worker.take()
+    clock.now += LEASE + 1
+    assert (worker.take(), worker.take()) == (True, False)
+    ended = store.get(job.id)
+    assert (ended.state, ended.result, ended.attempt) == ("succeeded", {"n": 5}, 2)
 
 
-@pytest.mark.slow
-def test_a_worker_finds_a_job_that_another_left_behind(store: JobStore, job: Job, steps: Steps) -> None:
-    store.queue.dequeue()
-    store.claim(job.id, 1, "dead")
-    store.save(job.model_copy(update={"state": "running", "attempt": 1, "worker": "dead"}))
-    with JobWorker(store, {"steps": steps}, heartbeat_seconds=0.1):
-        wait_until(lambda: store.get(job.id).is_final)
-    assert (store.get(job.id).state, store.get(job.id).attempt) == ("succeeded", 2)
+def test_a_place_that_no_wait_mends_is_named_at_once(tmp_path: Path) -> None:
+    (tmp_path / "server.db").write_bytes(b"no database at all " * 1000)
+    with pytest.raises(JobsUnavailableError, match="is damaged"):
+        JobWorker(JobStore(tmp_path), {})

@@ -17,7 +17,6 @@ from tests.signals import signal_a_thread_beside
 from tests.waiting import wait_until
 from vicinal.indexer.gallery import Gallery
 from vicinal.indexer.reader import GalleryReader
-from vicinal.service.jobs.queue import JobQueue
 from vicinal.service.jobs.records import Job, new_job
 from vicinal.service.jobs.store import JobStore
 from vicinal.service.operations.reindex import OPERATION
@@ -32,17 +31,14 @@ PER_COMMIT = 8
 # The batch after the first that is committed.
 HALTS_AT = 2 * PER_COMMIT // BATCH + 1
 
-# A worker that halts after some batches where it is told to: it waits to be killed, or freezes itself between
-# its steps in the store, or in the middle of one.
+# A worker that waits after some batches to be killed, where it is told to.
 HALTING_WORKER = f"""
-import signal, sys, threading
-from contextlib import nullcontext
+import sys, threading
 from functools import partial
 from vicinal.indexer.jobs import embedding_run
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.embedder import Embedder
 from vicinal.service.galleries.bundles import ServedBundles
-from vicinal.service.jobs.queue import JobQueue
 from vicinal.service.jobs.store import JobStore
 from vicinal.service.jobs.worker import JobWorker
 from vicinal.service.operations.reindex import OPERATION
@@ -59,20 +55,13 @@ class HaltingEmbedder(Embedder):
             print("it waits", file=sys.stderr, flush=True)
             # Its other thread leaves signs of life.
             threading.Event().wait()
-        if n_batches == {HALTS_AT} and halt:
-            storage = store.queue.storage
-            # No thread of this process, of which one leaves signs of life, is in the middle of a step then.
-            between = getattr(storage, "lock", nullcontext())
-            with between if halt == "between steps" else storage.db(commit=True):
-                # To this thread, which goes no step further; another might take a signal to the process.
-                signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
         return super().infer(tensors)
 
 settings = Settings.model_validate_json(sys.argv[1])
 embedder = HaltingEmbedder(ModelBundle.open(settings.bundle), device="cpu", threads=1, batch_size={BATCH})
 embedding_run.RunOptions = partial(embedding_run.RunOptions, rows_per_commit={PER_COMMIT})
 kinds = {{"reindex": OperationJob(OPERATION, ServedBundles(settings, embedder=embedder))}}
-store = JobStore(JobQueue(settings.jobs_path, settings.open_link()))
+store = JobStore(settings.data_dir)
 with JobWorker(store, kinds, heartbeat_seconds=0.25):
     threading.Event().wait()
 """
@@ -80,21 +69,14 @@ with JobWorker(store, kinds, heartbeat_seconds=0.25):
 StartWorker = Callable[..., subprocess.Popen[bytes]]
 
 
-@pytest.fixture(params=["sqlite", "redis"])
-def settings(
-    request: pytest.FixtureRequest, data_dir: Path, catalog: Path, make_settings: MakeSettings
-) -> Settings:
-    changes = {}
-    if request.param == "redis":
-        changes["redis_url"] = request.getfixturevalue("redis_server").url
-    return make_settings(data_dir, sources_dir=catalog.parent, job_heartbeat_seconds=0.25, **changes)
+@pytest.fixture
+def settings(data_dir: Path, catalog: Path, make_settings: MakeSettings) -> Settings:
+    return make_settings(data_dir, sources_dir=catalog.parent, job_heartbeat_seconds=0.25)
 
 
 @pytest.fixture
-def store(settings: Settings) -> Iterator[JobStore]:
-    opened = JobStore(JobQueue(settings.jobs_path, settings.open_link()))
-    yield opened
-    opened.queue.close()
+def store(settings: Settings) -> JobStore:
+    return JobStore(settings.data_dir)
 
 
 @pytest.fixture
@@ -164,28 +146,6 @@ def test_a_killed_worker_s_job_is_finished_by_the_next_without_doubling_an_item(
     assert Gallery(settings.galleries_path / "shoes").active_version == ended.result["version"]
 
 
-def wait_until_frozen(process: subprocess.Popen[bytes]) -> None:
-    _, status = os.waitpid(process.pid, os.WUNTRACED)
-    assert os.WIFSTOPPED(status), "it ended before it froze"
-
-
-def test_a_frozen_worker_is_not_worked_against_and_gives_way_when_it_thaws(
-    settings: Settings, store: JobStore, job: Job, start_worker: StartWorker, catalog: Path
-) -> None:
-    expected = with_the_source(settings, catalog)
-    first = start_worker("between steps")
-    wait_until_frozen(first)
-    start_worker()
-    # The second has tried, found that the first still holds the rows, and tries again.
-    wait_until(lambda: store.get(job.id).attempt >= 3)
-    assert not store.get(job.id).is_final
-    first.send_signal(signal.SIGCONT)
-    wait_until(lambda: store.get(job.id).is_final)
-    ended = store.get(job.id)
-    assert (ended.state, ended.progress.skipped >= PER_COMMIT) == ("succeeded", True)
-    assert searched_ids(settings) == expected
-
-
 def test_the_command_takes_jobs_and_stops_in_order(
     settings: Settings,
     store: JobStore,
@@ -196,7 +156,6 @@ def test_the_command_takes_jobs_and_stops_in_order(
         "VICINAL_DATA_DIR": str(settings.data_dir),
         "VICINAL_BUNDLE": str(settings.bundle),
         "VICINAL_SOURCES_DIR": str(settings.sources_dir),
-        **({"VICINAL_REDIS_URL": settings.redis_url} if settings.redis_url else {}),
     }
     worker = start(["-m", "vicinal", "worker"], **variables)
     wait_until(lambda: store.get(job.id).is_final)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -29,10 +29,8 @@ SENTENCE = "What was promised does NOT hold: of 40 photos of things you lack, 31
 
 
 @pytest.fixture
-def server(data_dir: Path, make_settings: MakeSettings) -> Iterator[TestClient]:
-    app = create_app(make_settings(data_dir))
-    yield TestClient(app)
-    state_of(app).jobs.queue.close()
+def server(data_dir: Path, make_settings: MakeSettings) -> TestClient:
+    return TestClient(create_app(make_settings(data_dir)))
 
 
 def keep_check(gallery: Gallery, record_id: str, verdict: str) -> None:
@@ -52,7 +50,7 @@ def keep_check(gallery: Gallery, record_id: str, verdict: str) -> None:
         verdict=verdict,
         more_labels=None,
     )
-    store = CalibrationStore(gallery.calibrations_path)
+    store = CalibrationStore(gallery.path)
     record = store.get(record_id)
     store.keep_check(
         PromiseCheck(
@@ -88,15 +86,15 @@ def stale(gallery: Gallery, calibrate: Calibrate) -> None:
 
 def broken_and_changed(gallery: Gallery, calibrate: Calibrate) -> None:
     stale(gallery, calibrate)
-    (record_id,) = CalibrationStore(gallery.calibrations_path).in_force()
+    (record_id,) = CalibrationStore(gallery.path).in_force()
     keep_check(gallery, record_id, "broken")
 
 
 def by_hand(gallery: Gallery, calibrate: Calibrate) -> None:
-    store = CalibrationStore(gallery.calibrations_path)
+    store = CalibrationStore(gallery.path)
     measured = store.get(calibrate(gallery))
     changed = {"id": "hand", "source": "by_hand", "target": None, "rates": None, "evidence": None}
-    store.add(measured.model_copy(update={**changed, "scores_sha256": None}))
+    store.add(measured.model_copy(update=changed))
 
 
 def without(gallery: Gallery, calibrate: Calibrate) -> None:

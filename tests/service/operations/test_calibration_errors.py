@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,6 @@ from vicinal.indexer.jobs.index_job import index_items
 from vicinal.indexer.sources import read_source
 from vicinal.models.embedder import Embedder
 from vicinal.service.http.app import create_app
-from vicinal.service.http.state import state_of
 
 TYPE = "urn:vicinal:problem:"
 
@@ -43,11 +41,9 @@ def galleries(tmp_path_factory: pytest.TempPathFactory, embedder: Embedder) -> P
 
 
 @pytest.fixture
-def client(galleries: Path, tmp_path: Path, make_settings: MakeSettings) -> Iterator[TestClient]:
+def client(galleries: Path, tmp_path: Path, make_settings: MakeSettings) -> TestClient:
     shutil.copytree(galleries, tmp_path / "data")
-    app = create_app(make_settings(tmp_path / "data"))
-    yield TestClient(app)
-    state_of(app).jobs.queue.close()
+    return TestClient(create_app(make_settings(tmp_path / "data")))
 
 
 @pytest.mark.slow

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,6 @@ from tests.service.types import Calibrate, MakeSettings
 from tests.waiting import wait_until
 from vicinal.indexer.gallery import Gallery
 from vicinal.service.galleries.bundles import ServedBundles
-from vicinal.service.jobs.queue import JobQueue
 from vicinal.service.jobs.records import Job, new_job
 from vicinal.service.jobs.store import JobStore
 from vicinal.service.jobs.worker import JobWorker
@@ -21,8 +20,6 @@ from vicinal.service.surfaces.jobs import job_kinds
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).resolve().parents[3]
-
 
 @pytest.fixture
 def settings(data_dir: Path, make_settings: MakeSettings) -> Settings:
@@ -30,10 +27,8 @@ def settings(data_dir: Path, make_settings: MakeSettings) -> Settings:
 
 
 @pytest.fixture
-def store(settings: Settings) -> Iterator[JobStore]:
-    opened = JobStore(JobQueue(settings.jobs_path))
-    yield opened
-    opened.queue.close()
+def store(settings: Settings) -> JobStore:
+    return JobStore(settings.data_dir)
 
 
 @pytest.fixture
@@ -57,9 +52,9 @@ def work(settings: Settings, store: JobStore, embedder: object) -> Callable:
 def test_a_record_that_was_kept_before_the_worker_died_is_not_made_again(
     job: Job, gallery: Gallery, calibrate: Calibrate, work: Callable[[Job], Job]
 ) -> None:
-    calibrations = CalibrationStore(gallery.calibrations_path)
+    calibrations = CalibrationStore(gallery.path)
     made = calibrations.get(calibrate(gallery))
-    kept = made.model_copy(update={"id": job.id, "threshold": 0.123, "scores_sha256": None})
+    kept = made.model_copy(update={"id": job.id, "threshold": 0.123})
     calibrations.add(kept, activate=False)
     ended = work(job)
     assert (ended.state, ended.result["threshold"]) == ("succeeded", 0.123)

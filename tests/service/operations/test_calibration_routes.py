@@ -81,7 +81,7 @@ def test_queries_from_a_file_of_embeddings_and_from_the_request_are_the_same(
     assert from_request["request"]["is_upload"]
     assert "embeddings" not in from_request["request"]
     assert from_file["result"]["threshold"] == from_request["result"]["threshold"]
-    assert list((gallery.calibrations_path / "uploads").iterdir()) == []
+    assert list((gallery.path / "calibrations" / "uploads").iterdir()) == []
 
 
 @pytest.mark.slow
@@ -98,7 +98,18 @@ def test_queries_as_uploaded_images(
     job = wait_for_job(client, client.post(START, files=files, data=data))
     assert (job["state"], job["progress"]["done"], job["request"]["activate"]) == ("succeeded", 70, False)
     assert job["request"]["visits_by"] == "none"
-    assert list((gallery.calibrations_path / "uploads").iterdir()) == []
+    assert list((gallery.path / "calibrations" / "uploads").iterdir()) == []
+
+
+def test_what_was_sent_with_a_job_that_never_begins_goes_with_it(
+    client: TestClient, view: View, encode: Encode, gallery: Gallery
+) -> None:
+    files = [("image", ("a.png", encode(view(0, 7)), "image/png"))]
+    job = client.post(START, files=files, data={"label": ["plain"], "target": "fpir=10%"}).json()
+    uploads = gallery.path / "calibrations" / "uploads"
+    assert [one.name for one in uploads.iterdir()] == [job["id"]]
+    assert client.delete(f"/v1/jobs/{job['id']}").json()["state"] == "cancelled"
+    assert list(uploads.iterdir()) == []
 
 
 def slow_flips(scores: np.ndarray, current: float, candidate: float) -> dict[str, int]:
@@ -112,7 +123,7 @@ def slow_flips(scores: np.ndarray, current: float, candidate: float) -> dict[str
 def test_a_dry_run_counts_rates_and_flips_on_the_stored_scores(
     client: TestClient, gallery: Gallery, calibrate: Calibrate, shift: float
 ) -> None:
-    store = CalibrationStore(gallery.calibrations_path)
+    store = CalibrationStore(gallery.path)
     record = store.get(calibrate(gallery))
     tried = record.threshold + shift
     found = client.post(f"{START}/dry_run", json={"threshold": tried}).json()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -14,8 +13,9 @@ from fastapi.testclient import TestClient
 from tests.service.types import Calibrate, MakeSettings
 from tests.waiting import wait_for_job
 from vicinal.indexer.gallery import Gallery
+from vicinal.indexer.state import state_of as state_of_gallery
+from vicinal.indexer.state.schema import activations, attachments, documents
 from vicinal.service.http.app import create_app
-from vicinal.service.http.state import state_of
 
 ADMIN = "/v1/admin/galleries/shoes"
 
@@ -27,9 +27,8 @@ def app(data_dir: Path, make_settings: MakeSettings, catalog: Path, tmp_path: Pa
 
 
 @pytest.fixture
-def client(app: FastAPI) -> Iterator[TestClient]:
-    yield TestClient(app)
-    state_of(app).jobs.queue.close()
+def client(app: FastAPI) -> TestClient:
+    return TestClient(app)
 
 
 @pytest.fixture
@@ -42,24 +41,28 @@ def problem(answer: httpx.Response) -> tuple[int, str, str]:
     return answer.status_code, body["type"].removeprefix("urn:vicinal:problem:"), body["detail"]
 
 
-def files_of(gallery: Gallery) -> dict[str, bytes]:
-    """All that lies beside the calibrations, but for checks."""
-    files = (path for path in gallery.calibrations_path.rglob("*") if path.is_file())
-    return {path.name: path.read_bytes() for path in files if path.parent.name != "checks"}
+def rows_of(gallery: Gallery) -> list[object]:
+    """All that is kept of calibrations, but for checks."""
+    with state_of_gallery(gallery.path).reading() as rows:
+        return [
+            *rows.all(documents, documents.c.kind != "check"),
+            *rows.all(attachments),
+            *rows.all(activations),
+        ]
 
 
 @pytest.mark.slow
 def test_a_job_tries_a_promise_with_photos_from_a_source_and_changes_nothing(
     client: TestClient, gallery: Gallery, record_id: str
 ) -> None:
-    before = files_of(gallery)
+    before = rows_of(gallery)
     started = client.post(f"{ADMIN}/calibrations/{record_id}/check", json={"queries": "photos"})
     job = wait_for_job(client, started)
     assert (job["state"], job["kind"], job["progress"]["done"]) == ("succeeded", "check", 60)
     result = job["result"]
     assert (result["calibration"], result["verdict"]) == (record_id, "held")
     assert result["sentence"].startswith("What was promised holds so far: of 60 photos")
-    assert files_of(gallery) == before
+    assert rows_of(gallery) == before
     shown = client.get(f"{ADMIN}/calibrations/{record_id}").json()
     assert (shown["last_check"], shown["is_active"]) == (result, True)
 

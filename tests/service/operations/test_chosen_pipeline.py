@@ -10,7 +10,8 @@ import pytest
 
 from tests.service.types import MakeSettings
 from vicinal.indexer.gallery import Gallery
-from vicinal.indexer.storage.files import read_sealed, write_sealed
+from vicinal.indexer.state import state_of
+from vicinal.indexer.state.schema import documents
 from vicinal.service.errors import RequestError
 from vicinal.service.galleries.bundles import ServedBundles
 from vicinal.service.measuring import calibrator
@@ -59,7 +60,7 @@ def test_labels_decide_once_their_threshold_is_in_force(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = []
-    file = type(place.matcher.pipeline_file)
+    file = type(place.matcher.pipeline_store)
     put = file.put_in_force
 
     def look(self: object, chosen: ChosenPipeline) -> None:
@@ -93,14 +94,14 @@ def test_rolling_back_goes_back_to_the_pipeline_before(place: Place) -> None:
 
 def test_re_ranking_that_an_earlier_release_chose_stays_and_is_gone_back_over(place: Place) -> None:
     first, old = calibrated(place, metric="cosine"), calibrated(place, rerank="contextual")
-    file = place.matcher.calibrations.file(old.id)
-    fields = json.loads(read_sealed(file))
+    fields = json.loads(old.model_dump_json())
     fields["evidence"] |= {name: {"tried": []} for name in ("margins", "predictions", "reranks")}
-    write_sealed(file, json.dumps(fields))
+    with state_of(place.gallery.path).changing() as rows:
+        rows.change(documents, documents.c.id == old.id, content=json.dumps(fields))
     chosen = ChosenPipeline(
         pipeline=old.pipeline, bundle=old.bundle, calibration=old.id, at=datetime.now(UTC)
     )
-    place.matcher.pipeline_file.put_in_force(chosen)
+    place.matcher.pipeline_store.put_in_force(chosen)
     assert searched(place) == (old.pipeline.key, "calibration", old.id)
     again = calibrated(place, metric="cosine")
     assert searched(place) == (old.pipeline.key, "calibration", again.id)

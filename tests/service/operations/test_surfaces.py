@@ -17,7 +17,6 @@ from tests.service.types import MakeSettings
 from vicinal.service.checked_calls import checked_options
 from vicinal.service.errors import RequestError
 from vicinal.service.galleries.bundles import ServedBundles
-from vicinal.service.jobs.queue import JobQueue
 from vicinal.service.jobs.records import new_job
 from vicinal.service.jobs.runner import JobContext
 from vicinal.service.jobs.store import JobStore
@@ -97,13 +96,12 @@ def by_job(make_settings: MakeSettings, data_dir: Any) -> Any:
             return request
 
         job = new_job("dig", "shoes", fields)
-        queue = JobQueue(settings.jobs_path)
-        store = JobStore(queue)
-        context = JobContext(store.create(job), store, threading.Event())
+        store = JobStore(settings.data_dir)
+        store.create(job)
+        context = JobContext(store.claim("w", 60.0), store, threading.Event())
         kind = OperationJob(Operation("dig", model, dig), ServedBundles(settings))
         assert kind.run(context) == model(**fields).model_dump(mode="json")
         assert context.job.progress.stage == "dig"
-        queue.close()
         ((made, request),) = found
         assert made == job.id
         return request

@@ -42,7 +42,7 @@ def album_made(made_once: Callable[[str, Callable[[Path], None]], Path]) -> Made
         view = GalleryReader(gallery).view()
         options = DuplicateOptions(precision=0.5)
         record = find_duplicates(gallery, view, options, "20260101-000000-aaaa")
-        DuplicateStore(gallery).keep_newest(record)
+        DuplicateStore(gallery.path).keep_newest(record)
 
     return Made("album", made_once("page-album", make) / "data", (), ())
 

@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 
 from tests.browsers import findings, fits
 from tests.service.page.conftest import OpenPlace, Served
-from vicinal.service.jobs.records import JobFailure, JobProgress, new_job
+from vicinal.service.jobs.records import JobFailure, JobProgress
 
 pytestmark = pytest.mark.slow
 
@@ -92,11 +92,11 @@ def test_an_item_with_such_an_id_is_searched_with(demo: Served, open_place: Open
 
 def failed_job(served: Served) -> str:
     """A job with hostile words in all that people read of it."""
-    from tests.service.page.test_jobs import jobs_of
+    from tests.service.page.test_jobs import jobs_of, running
 
     jobs = jobs_of(served)
     failure = JobFailure(id=HOSTILE, path=f"{HOSTILE}{LONG}", reason=HOSTILE)
-    job = new_job("reindex", "demo", {MARKUP: HOSTILE, "source": LONG})
     progress = JobProgress(total=2, done=1, failed=1, failures=(failure,))
-    jobs.finish(jobs.save(job, state="failed"), progress=progress, problem=f"{HOSTILE}{LONG}")
+    job = running(jobs, "demo", {MARKUP: HOSTILE, "source": LONG})
+    jobs.finish(job, state="failed", progress=progress, problem=f"{HOSTILE}{LONG}")
     return job.id

@@ -8,28 +8,29 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.service.page.conftest import ADMIN, OpenPlace, Served
-from vicinal.service.jobs.queue import JobQueue
+from vicinal.indexer.state import schema
 from vicinal.service.jobs.records import Job, JobFailure, JobProgress, new_job
-from vicinal.service.jobs.store import JobStore
-from vicinal.service.settings import Settings
+from vicinal.service.jobs.store import JobStore, _row
 
 pytestmark = pytest.mark.slow
 
 
 def jobs_of(served: Served) -> JobStore:
     """The jobs of a server, as a worker of another process sees them."""
-    return JobStore(JobQueue(Settings(data_dir=served.data_dir).jobs_path))
+    return JobStore(served.data_dir)
 
 
-def running(jobs: JobStore, gallery: str = "demo", **changes: Any) -> Job:
+def running(jobs: JobStore, gallery: str = "demo", request: Any = None, **changes: Any) -> Job:
     """A job that somebody else works on: no worker of the server takes it."""
-    job = new_job("reindex", gallery, {"source": "photos"})
-    jobs.reserve(job)
-    jobs.claim(job.id, 1, "w")
+    job = new_job("reindex", gallery, request or {"source": "photos"})
     progress = JobProgress(
         stage="embed", stage_done=120, stage_total=400, total=400, done=120, seconds_left=70
     )
-    return jobs.save(job, **{"state": "running", "attempt": 1, "progress": progress} | changes)
+    told = {"state": "running", "attempt": 1, "revision": 1, "progress": progress} | changes
+    with jobs.state.changing() as rows:
+        row = _row(job.model_copy(update=told))
+        rows.add(schema.jobs, {**row, "lease_until": rows.now() + 3600})
+    return jobs.get(job.id)
 
 
 def failures(n: int) -> list[JobFailure]:
@@ -64,13 +65,13 @@ def test_progress_is_live_and_a_job_is_cancelled_and_gone_on_with(
     bar = page.locator(".jobs-under-way .progress")
     expect(bar).to_contain_text("Reading photos")
     expect(bar).to_contain_text("120 of 400, about 70 seconds left")
-    jobs.save(jobs.get(job.id), progress=JobProgress(stage="publish", stage_done=1, stage_total=2))
+    jobs.tell(jobs.get(job.id), progress=JobProgress(stage="publish", stage_done=1, stage_total=2))
     expect(bar).to_contain_text("Making it searchable")
     page.locator(".jobs-under-way").get_by_role("link").click()
     page.get_by_role("button", name="Cancel this job").click()
     page.get_by_role("dialog").get_by_role("button", name="Cancel the job").click()
     expect(page.get_by_role("button", name="Stopping…")).to_be_disabled()
-    assert jobs.is_cancel_requested(job.id)
+    assert jobs.get(job.id).cancel_requested
     jobs.finish(jobs.get(job.id), state="cancelled")
     page.get_by_role("button", name="Go on with it").click()
     # The source that it took is none here.
@@ -82,7 +83,7 @@ def test_a_failed_job_says_why_and_which_files_it_could_not_use(demo: Served, op
     jobs, all_of_them = jobs_of(demo), failures(145)
     progress = JobProgress(total=300, done=155, failed=145, failures=tuple(all_of_them[:20]))
     job = running(jobs, progress=progress)
-    jobs.keep_failures(job.id, all_of_them)
+    jobs.keep_list(job.id, "failures", [one.model_dump() for one in all_of_them])
     jobs.finish(job, state="failed", problem="145 of 300 images cannot be used: <i>too many</i>")
     page = open_place(demo.url, f"jobs/{job.id}", width=360)
     expect(page.get_by_role("alert")).to_have_text(

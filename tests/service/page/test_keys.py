@@ -9,7 +9,6 @@ from playwright.sync_api import Page, expect
 
 from tests.service.page.conftest import ADMIN, READER, WRITER, OpenPlace, Served
 from vicinal.service.keys import KeyStore
-from vicinal.service.settings import Settings
 
 pytestmark = pytest.mark.slow
 
@@ -80,7 +79,7 @@ def test_what_a_key_may_not_do_is_not_offered(
 
 def test_a_key_of_one_gallery_sees_that_alone(demo_with_keys: Served, open_place: OpenPlace) -> None:
     demo_with_keys.call("PUT", "v1/galleries/other", params={"space": "clip", "dim": 3})
-    store = KeyStore(Settings(data_dir=demo_with_keys.data_dir).keys_path)
+    store = KeyStore(demo_with_keys.data_dir)
     _, key = store.create("one", ("search", "write", "admin"), galleries=("demo",))
     page = open_place(demo_with_keys.url, "galleries", key=key)
     expect(page.locator("main h2")).to_have_text(["demo"])

@@ -472,7 +472,7 @@ def test_jobs(walk: Walk) -> None:
     walk.look("job-cancel")
     walk.press("Cancel the job")
     expect(page.get_by_role("button", name="Stopping…")).to_be_disabled()
-    assert jobs.is_cancel_requested(job.id)
+    assert jobs.get(job.id).cancel_requested
     jobs.finish(jobs.get(job.id), state="cancelled")
 
 

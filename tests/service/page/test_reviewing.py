@@ -53,7 +53,7 @@ def asked(page: Page) -> str:
     """Search that is asked about."""
     shown = page.locator(".review-query img")
     expect(shown).to_be_visible()
-    found = re.search("searches/([0-9a-f]+)/image", shown.get_attribute("src") or "")
+    found = re.search("kept/([0-9a-f]+)/picture", shown.get_attribute("src") or "")
     assert found is not None
     return found[1]
 

@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 
 from tests.indexer.engines.fakes import ExactEngine
-from vicinal.indexer.errors import EngineError, EngineTableError
+from vicinal.indexer.engines.vectors import FetchedVectors
+from vicinal.indexer.errors import EngineError
 from vicinal.indexer.jobs.changes import Patch, patch_items
 from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.sources.embeddings import EmbeddingSource
+from vicinal.indexer.storage.home.places import VECTORS
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.configs.sealed_json import sealed, unsealed
 from vicinal.service.local_gallery import LocalGallery, open_gallery
@@ -138,19 +140,20 @@ def test_answers_are_those_over_faiss(galleries: tuple[LocalGallery, LocalGaller
 
 
 @pytest.mark.usefixtures("exactly")
-def test_lost_tables_are_made_again(galleries: tuple[LocalGallery, LocalGallery]) -> None:
+def test_a_machine_need_not_hold_the_vectors_that_an_engine_has(
+    galleries: tuple[LocalGallery, LocalGallery],
+) -> None:
     _, gallery = galleries
-    queries, prefix = np.eye(3, DIM, dtype=np.float32), gallery.gallery.tables.prefix
-    expected = [told(answer) for answer in gallery.search_many(queries)]
-    with gallery.bundles.engine.asking() as asked:
-        lost = asked.names(prefix)
-        for name in lost:
-            asked.drop(name)
-    with pytest.raises(EngineTableError):
-        gallery.search_many(queries)
-    assert (gallery.gallery.mend_tables(), len(lost)) == (2, 2)
+    expected = answers(gallery, 5)
+    for name in VECTORS:
+        for path in gallery.gallery.path.rglob(name):
+            path.unlink()
     gallery._reader = GalleryReader(gallery.gallery)
-    assert [told(answer) for answer in gallery.search_many(queries)] == expected
+    assert isinstance(gallery.matcher.snapshot.embeddings, FetchedVectors)
+    assert answers(gallery, 5) == expected
+    gallery.add(drawn(np.random.default_rng(1), 20, first=N))
+    gallery.index(index="milvus")
+    assert isinstance(gallery.matcher.snapshot.embeddings, np.ndarray)
 
 
 @pytest.mark.parametrize(

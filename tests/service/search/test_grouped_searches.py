@@ -141,7 +141,7 @@ def calibrated(gallery: Gallery, group_by: str | None) -> str:
     pipeline = Pipeline(group=None if group_by is None else Group(by=group_by))
     calibrator = Calibrator(snapshot, pipeline)
     found = calibrator.measure(calibrator.leave_one_out(), Target(rate="fpir", value=0.05))
-    return CalibrationStore(gallery.calibrations_path).add(found.record, found.scores, found.curves).id
+    return CalibrationStore(gallery.path).add(found.record, found.scores, found.curves).id
 
 
 @pytest.mark.slow

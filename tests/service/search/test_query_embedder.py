@@ -11,8 +11,8 @@ from tests.service.redis_server import RedisServer
 from tests.service.types import Encode, MakeSettings, View
 from vicinal.models.bundle import ModelBundle
 from vicinal.models.similarity import normalize
-from vicinal.service.redis_link import RedisLink
 from vicinal.service.search.query_embedder import CachingEmbedder, QueryCache
+from vicinal.service.search.redis_link import RedisLink
 
 DIM = 24
 

@@ -84,7 +84,7 @@ def calibrate(matcher: Matcher) -> str:
     calibrator = Calibrator(matcher.snapshot, pipeline, refinement=matcher.refinement(pipeline))
     target = Target(rate="fpir", value=0.05)
     record = calibrator.measure(LabelledQueries.leave_one_out(matcher.snapshot), target).record
-    CalibrationStore(matcher.gallery.calibrations_path).add(record)
+    CalibrationStore(matcher.gallery.path).add(record)
     return record.id
 
 

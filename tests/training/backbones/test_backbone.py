@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import numpy as np
@@ -17,19 +16,6 @@ from vicinal.training.backbones.backbone import (  # noqa: E402
     GeneralizedMeanPooling,
     build_network,
 )
-
-EFFICIENTNET = {"name": "tf_efficientnet_lite0", "arguments": {}, "stem_pool": True}
-TRANSFORMER = {
-    "name": "vit_tiny_patch16_224",
-    "arguments": {"depth": 2},
-    "stem_pool": True,
-    "pooling": "native",
-}
-
-
-def part_of(name: str) -> str:
-    """Stage or layer of a trunk that a parameter is of."""
-    return re.match(r"blocks\.\d+|\w+", name)[0]
 
 
 def _changed(config: BackboneConfig, **changes: object) -> BackboneConfig:

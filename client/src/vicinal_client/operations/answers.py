@@ -102,11 +102,6 @@ class AnswerCalls(Calls):
         return (yield from self._ask("GET", admin_path(gallery, "searches", search), KeptSearch))
 
     @operation
-    def get_search_image(self, gallery: str, search: str) -> Steps[bytes]:
-        """Picture of what was searched for, a small JPEG."""
-        return (yield from self._send("GET", admin_path(gallery, "searches", search, "image"))).content
-
-    @operation
     def delete_searches(
         self, gallery: str, ids: Sequence[str] | None = None, *, before: datetime | None = None
     ) -> Steps[DeletedSearches]:

@@ -90,7 +90,7 @@ class SearchCalls(Calls):
 
     @operation
     def get_kept_picture(self, gallery: str, search: str) -> Steps[bytes]:
-        """Picture of a kept search, a small JPEG; `get_search_image` is the same for who reviews searches."""
+        """Picture of a kept search, a small JPEG."""
         return (
             yield from self._send("GET", path_of("galleries", gallery, "kept", search, "picture"))
         ).content

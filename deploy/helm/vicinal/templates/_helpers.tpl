@@ -30,22 +30,12 @@ storageClassName: {{ . }}
 {{- end }}
 {{- end }}
 
-{{- define "vicinal.redis" -}}
-{{ include "vicinal.name" . }}-redis
-{{- end }}
-
 {{/* Environment of every container of ours. A list or table of a setting is JSON. */}}
 {{- define "vicinal.environment" -}}
 {{- $settings := dict
   "home" .Values.home.address
   "shutdown_seconds" .Values.shutdownSeconds
   "run_jobs" false -}}
-{{- if .Values.redis.own }}
-- name: REDIS_PASSWORD
-  valueFrom: {secretKeyRef: {name: {{ .Values.secret }}, key: REDIS_PASSWORD}}
-- name: VICINAL_REDIS_URL
-  value: redis://:$(REDIS_PASSWORD)@{{ include "vicinal.redis" . }}:6379/0
-{{- end }}
 {{- range $name, $value := merge $settings .Values.settings }}
 - name: VICINAL_{{ upper $name }}
   value: {{ ternary $value (toJson $value) (kindIs "string" $value) | quote }}

@@ -1,14 +1,13 @@
 // The inbox: one search after the other, each the one whose answer teaches most.
 import { admin, at, del, get, post } from "../../lib/api.js";
 import { html, useEffect, useRef, useState } from "../../lib/html.js";
-import { thumbnail } from "../../lib/pictures.js";
+import { keptPicture, thumbnail } from "../../lib/pictures.js";
 import { href } from "../../lib/router.js";
 import { sentence } from "../../lib/text.js";
 import { Empty, Fault, Waiting } from "../../parts/notice.js";
 import { useShortcuts } from "../../parts/shortcuts.js";
 import { Last } from "./last.js";
 import { preload, Question } from "./question.js";
-import { picture } from "./words.js";
 
 const AHEAD = 3;
 
@@ -66,7 +65,7 @@ export function Inbox({ gallery, isNoneKept, onAnswer }) {
   const question = questions?.[0];
   useEffect(() => {
     for (const one of questions?.slice(1) ?? []) {
-      preload([...(one.has_picture ? [picture(gallery, one.search_id)] : []), ...one.candidates.map(({ id }) => thumbnail(gallery, id))]);
+      preload([...(one.has_picture ? [keptPicture(gallery, one.search_id)] : []), ...one.candidates.map(({ id }) => thumbnail(gallery, id))]);
     }
   }, [questions]);
   // Where there is no question the last answer can be taken back all the same.

@@ -1,6 +1,7 @@
 // Searches that were kept, of one kind: one is answered by itself, many at once.
 import { admin, at, del, get, inWords, post } from "../../lib/api.js";
 import { html, useEffect, useRef, useState } from "../../lib/html.js";
+import { keptPicture } from "../../lib/pictures.js";
 import { number, sentence, short, when } from "../../lib/text.js";
 import { Dialog } from "../../parts/dialog.js";
 import { Button } from "../../parts/field.js";
@@ -8,7 +9,7 @@ import { Empty, Fault, tell, Waiting } from "../../parts/notice.js";
 import { Picture } from "../../parts/picture.js";
 import { Batch } from "./batch.js";
 import { Question } from "./question.js";
-import { GOT, picture, saidInWords, VerdictTag } from "./words.js";
+import { GOT, saidInWords, VerdictTag } from "./words.js";
 
 const SIZE = 48;
 const NONE = {
@@ -21,7 +22,7 @@ function Search({ gallery, search, isMarked, onMark, onOpen }) {
   const name = `Search of ${when(search.at)}`;
   return html`<li class=${isMarked ? "review-kept is-marked" : "review-kept"}>
     <button type="button" onClick=${onOpen} aria-label=${`${name}: say what it is`}>
-      ${search.has_picture ? html`<${Picture} path=${picture(gallery, search.id)} />` : html`<span class="picture missing">no picture</span>`}
+      ${search.has_picture ? html`<${Picture} path=${keptPicture(gallery, search.id)} />` : html`<span class="picture missing">no picture</span>`}
     </button>
     <label class="tick"><input type="checkbox" checked=${isMarked} aria-label=${`Mark ${name}`} onClick=${(event) => onMark(event.target.checked, event.shiftKey)} />
       <span><${VerdictTag} verdict=${search.verdict} /> <span class="soft small">${when(search.at)}</span></span></label>

@@ -1,12 +1,13 @@
 // What the answers say so far: two rates with where they may truly lie, which shrinks with each answer.
 import { at, del, inWords } from "../../lib/api.js";
 import { html } from "../../lib/html.js";
+import { keptPicture } from "../../lib/pictures.js";
 import { number, sentence, short } from "../../lib/text.js";
 import { Button } from "../../parts/field.js";
 import { Interval } from "../../parts/interval.js";
 import { tell } from "../../parts/notice.js";
 import { Picture } from "../../parts/picture.js";
-import { picture, saidInWords } from "./words.js";
+import { saidInWords } from "./words.js";
 
 const MOST = 5;
 
@@ -19,7 +20,7 @@ function Disagreement({ gallery, search_id: search, answers, onChange }) {
       tell(inWords(error), { kind: "wrong" });
     }
   };
-  return html`<li class="review-against"><${Picture} path=${picture(gallery, search)} alt="What was searched for" />
+  return html`<li class="review-against"><${Picture} path=${keptPicture(gallery, search)} alt="What was searched for" />
     <ul>${answers.map((one) => html`<li key=${one.number}><span><bdi>${short(one.by, 40)}</bdi>: <bdi>${saidInWords(one)}</bdi></span>
       <${Button} kind="quiet" onClick=${() => back(one)}>Take back<//></li>`)}</ul></li>`;
 }

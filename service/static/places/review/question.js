@@ -1,13 +1,13 @@
 // One search, and what it may be: one key or one press an answer.
 import { html, useState } from "../../lib/html.js";
-import { pictureUrl, thumbnail } from "../../lib/pictures.js";
+import { keptPicture, pictureUrl, thumbnail } from "../../lib/pictures.js";
 import { short } from "../../lib/text.js";
 import { Dialog } from "../../parts/dialog.js";
 import { Button } from "../../parts/field.js";
 import { LabelSearch } from "../../parts/labels.js";
 import { Picture } from "../../parts/picture.js";
 import { useShortcuts } from "../../parts/shortcuts.js";
-import { GETS, picture, saidInWords } from "./words.js";
+import { GETS, saidInWords } from "./words.js";
 
 const MOST = 9, MOST_HINTS = 3;
 
@@ -47,7 +47,7 @@ export function Question({ gallery, search, note = "", isBusy = false, onSay, on
   return html`<div class="review-question">
     <div class="review-query">
       ${search.has_picture
-        ? html`<${Picture} path=${picture(gallery, id)} alt="What was searched for" />`
+        ? html`<${Picture} path=${keptPicture(gallery, id)} alt="What was searched for" />`
         : html`<span class="picture missing">Searched by numbers, without a picture</span>`}
       <p>${gets[search.verdict] ?? "Nothing is decided: there is no threshold yet."} ${note}</p>
       ${(search.hints ?? []).slice(-MOST_HINTS).map((one) => html`<p key=${one.number} class="soft small"><bdi>${short(one.by, 40)}</bdi> may only search, so this does not count: <bdi>${saidInWords(one)}</bdi></p>`)}

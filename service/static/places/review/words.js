@@ -1,10 +1,7 @@
 // What persons say of searches, in words.
 import { html } from "../../lib/html.js";
-import { admin } from "../../lib/api.js";
 import { short } from "../../lib/text.js";
 import { VERDICTS } from "../../lib/words.js";
-
-export const picture = (gallery, search) => admin(gallery, `/searches/${encodeURIComponent(search)}/image`);
 
 export const GOT = { match: "It got a match.", unsure: "The answer was not sure.", no_match: "It got no match." };
 export const GETS = { match: "It gets a match.", unsure: "The answer is not sure.", no_match: "It gets no match." };

@@ -43,6 +43,8 @@ from vicinal.indexer.reader import GalleryReader
 from vicinal.indexer.sources import SourceOptions, source_name
 from vicinal.indexer.sources.embedding_files import ReadyRows
 from vicinal.indexer.sources.embeddings import EmbeddingSource
+from vicinal.indexer.state import state_of
+from vicinal.indexer.state.schema import removals
 from vicinal.indexer.transfer.archive import export_gallery, import_gallery
 from vicinal.indexer.transfer.moving import copy_gallery, rename_gallery
 from vicinal.models.bundle import ModelBundle, space_manifest
@@ -391,7 +393,8 @@ class ForgettingLibrary(Library):
     """A gallery that forgets what was removed."""
 
     def sync(self, folder: str, **options: Any) -> None:
-        shutil.rmtree(self.gallery.removals.folder)
+        with state_of(self.gallery.path).changing() as rows:
+            rows.remove(removals)
         super().sync(folder, **options)
 
 

@@ -295,7 +295,7 @@ def test_a_removal_that_never_came_into_force_is_none(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("vicinal.indexer.storage.active_pointer.ActivePointer.move_revision", die)
+        patch.setattr("vicinal.indexer.storage.active_pointer._add", die)
         with pytest.raises(KeyboardInterrupt):
             remove(indexed, "1.png")
     assert sync(photos).counts == {"unchanged": N}

@@ -8,8 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import Float, cast, literal
 
 from tests.s3_server import serving_bucket
+from vicinal.indexer.state.database import postgres as postgres_at
+from vicinal.indexer.state.state import use_database
+from vicinal.indexer.storage.home import leases
 from vicinal.indexer.storage.home.joining import join
 from vicinal.indexer.storage.home.mirror import Mirror
 from vicinal.indexer.storage.home.stores import HomeStore, open_store
@@ -41,10 +45,32 @@ def store(home: str) -> HomeStore:
 
 
 @pytest.fixture
-def mirrors(tmp_path: Path) -> Callable[..., Any]:
-    """Mirrors of one home, in a folder."""
+def mirrors(tmp_path: Path, postgres_url: str) -> Iterator[Callable[..., Any]]:
+    """Mirrors of one home, in a folder, each with connections of its own to one database."""
+    databases = {}
 
     def joined(*names: str, home: str | None = None) -> list[Mirror]:
+        for name in set(names) - {folder.name for folder in databases}:
+            databases[tmp_path / name] = postgres_at(postgres_url)
+            use_database(tmp_path / name, databases[tmp_path / name])
         return [join(tmp_path / name, home or str(tmp_path / "home")) for name in names]
 
-    return joined
+    yield joined
+    for folder, database in databases.items():
+        use_database(folder, None)
+        database.close()
+
+
+class Clock:
+    """Clock of the database."""
+
+    now = 1e9
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Clock by which leases end; nobody renews one by himself."""
+    made = Clock()
+    monkeypatch.setattr(leases, "_now", lambda: cast(literal(made.now), Float))
+    monkeypatch.setattr(leases.Leases, "_show_life", lambda *_: None)
+    return made

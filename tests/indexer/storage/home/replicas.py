@@ -1,15 +1,15 @@
 """Replicas that share a home, in threads that run in turns: one seed, one course of events.
 
-Each replica has a data folder, a clock, and a thread. It hands over its turn with every call to the store and
-every wait, so that a seed decides who goes first, who sleeps for long in the middle of a change, whose call
-fails before or after it did anything, and who dies at which step on the disk. A replica that dies does
-nothing any more: not even what `finally` would do.
+Each replica has a data folder, a clock, and a thread. It hands over its turn with every call to the store,
+every transaction and every wait, so that a seed decides who goes first, who sleeps for long in the middle of
+a change, whose call or commit fails before or after it did anything, who is cut off from all, and who dies at
+which step on the disk. A replica that dies does nothing any more: not even what `finally` would do. The
+database is a real one; its clock is that of the course, and nobody sleeps inside of a transaction.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import random
 import secrets
@@ -17,19 +17,22 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import Connection, Float, cast, literal, select, update
 
-from vicinal.indexer.errors import GalleryError, HomeError
+from vicinal.indexer.errors import HomeError
+from vicinal.indexer.state import Database, DatabaseAwayError, use_database
+from vicinal.indexer.state.schema import GALLERY, SERVER, files, galleries
+from vicinal.indexer.state.schema import leases as lease_rows
 from vicinal.indexer.storage.home import follower, joining, laying, leases, mirror, places, uploads
 from vicinal.indexer.storage.home.joining import join
-from vicinal.indexer.storage.home.log import LINK, Entry, sha256_of
 from vicinal.indexer.storage.home.mirror import Mirror
+from vicinal.indexer.storage.home.places import sha256_of
 from vicinal.indexer.storage.home.stores import Stored
-from vicinal.models.configs.sealed_json import unsealed
 
 ADDRESS = "memory"
 _DISK_STEPS = ("fsync", "link", "mkdir", "rename", "replace", "rmdir", "unlink")
@@ -61,12 +64,6 @@ class MemoryStore:
     def put(self, name: str, content: bytes | Path) -> None:
         self.files[name] = (content if isinstance(content, bytes) else content.read_bytes(), self.now)
 
-    def put_if_absent(self, name: str, content: bytes) -> bool:
-        if name in self.files:
-            return False
-        self.put(name, content)
-        return True
-
     def list(self, folder: str) -> Iterator[Stored]:
         names = sorted(name for name in self.files if name.startswith(f"{folder}/"))
         yield from [Stored(name, self.files[name][1]) for name in names]
@@ -75,29 +72,16 @@ class MemoryStore:
         self.files.pop(name, None)
 
 
-def entries_of(store: MemoryStore) -> list[Entry]:
-    """The log, in order."""
-    return [Entry.model_validate_json(unsealed(store.files[one.name][0])) for one in store.list("log")]
-
-
-def listing_of(entries: Sequence[Entry]) -> dict[str, str]:
-    """What a log says, read one by one: the SHA-256 of every file, or what an alias stands for."""
-    files: dict[str, str] = {}
-    for entry in entries:
-        if entry.kind in ("move", "drop"):
-            below = f"galleries/{entry.scope}/"
-            moved = {place: one for place, one in files.items() if place.startswith(below)}
-            files = {place: one for place, one in files.items() if place not in moved}
-            if entry.kind == "move":
-                files |= {
-                    f"galleries/{entry.target}/{place.removeprefix(below)}": one
-                    for place, one in moved.items()
-                }
-        for place, (name, _) in entry.came.items():
-            files[place] = name if name.startswith(LINK) else sha256_of(name)
-        for place in entry.went:
-            files.pop(place, None)
-    return files
+def listing_of(database: Database) -> dict[str, str]:
+    """What a database lists, with the SHA-256 of every file."""
+    asked = select(galleries.c.name, files.c.path, files.c.object).where(
+        galleries.c.key == files.c.gallery_key
+    )
+    with database.reading() as connection:
+        return {
+            places.place_in(gallery, path): sha256_of(name)
+            for gallery, path, name in connection.execute(asked)
+        }
 
 
 def files_in(data_dir: Path) -> dict[str, str]:
@@ -107,22 +91,9 @@ def files_in(data_dir: Path) -> dict[str, str]:
         place = path.relative_to(data_dir).as_posix()
         if place.startswith("mirror/") or not places.is_kept(place):
             continue
-        if path.is_symlink():
-            found[place] = f"{LINK}{path.readlink()}"
-        elif path.is_file():
+        if path.is_file():
             found[place] = hashlib.sha256(path.read_bytes()).hexdigest()
     return found
-
-
-def require_fenced(entries: Sequence[Entry]) -> None:
-    """Every change under a lease carries the token of the last one that was taken for its scope."""
-    tokens: dict[str, tuple[int, str]] = {}
-    for number, entry in enumerate(entries, start=1):
-        assert entry.number == number
-        if entry.kind == "lease":
-            tokens[entry.scope] = (entry.number, entry.holder)
-        elif entry.token:
-            assert (entry.token, entry.holder) in tokens.values(), entry
 
 
 class Replica:
@@ -137,6 +108,9 @@ class Replica:
         self.is_over = self.is_dead = False
         self.sleeps = 0
         self.n_faults = 0
+        # Its clock is not that of the others.
+        self.skew = self.random.uniform(-1e4, 1e4)
+        self.id = ""
         # Steps on the disk until it dies; 0 for never.
         self.fuse = 0
         self.error: BaseException | None = None
@@ -175,8 +149,10 @@ class Replica:
 
     def open(self) -> Mirror:
         """The mirror as a new process opens it."""
-        Mirror._opened.pop((os.getpid(), self.data_dir), None)
-        return join(self.data_dir, ADDRESS)
+        use_database(self.data_dir, self.course.database)
+        opened = join(self.data_dir, ADDRESS)
+        self.id = opened.replica
+        return opened
 
     def _run(self) -> None:
         self.course.local.replica = self
@@ -197,14 +173,15 @@ class Replica:
 class Course(MemoryStore):
     """A course of events, decided by a seed; the store that its replicas share."""
 
-    def __init__(self, folder: Path, seed: int) -> None:
+    def __init__(self, folder: Path, seed: int, database: Database) -> None:
         super().__init__()
         self.folder = folder
+        self.database = database
         self.seed = seed
         self.random = random.Random(seed)
         self.main = threading.Semaphore(0)
         self.local = threading.local()
-        self.seconds = 0.0
+        self.seconds = self._renewed = 0.0
         self.deaths = self.faults = self.naps = 0
         self.is_rough = True
         self.replicas: list[Replica] = []
@@ -215,7 +192,8 @@ class Course(MemoryStore):
             awake = [one for one in left if one.sleeps <= 0] or left
             for one in left:
                 one.sleeps -= 1
-            self.seconds += 0.01
+            self.pass_time(0.01)
+            self.renew(awake)
             chosen = self.random.choice(awake)
             chosen.sleeps = 0
             chosen.step()
@@ -228,14 +206,26 @@ class Course(MemoryStore):
         """The replica in whose thread this is called."""
         return getattr(self.local, "replica", None)
 
+    def renew(self, awake: Sequence[Replica]) -> None:
+        """Have leases of replicas that are awake kept, as often as they do it."""
+        if self.seconds - self._renewed > 2.0:
+            self._renewed, until = self.seconds, self.seconds + leases.LEASE_SECONDS
+            held = lease_rows.c.replica.in_([one.id for one in awake]) & (lease_rows.c.until > 0.0)
+            with self.database.changing() as connection:
+                connection.execute(update(lease_rows).where(held).values(until=until))
+
+    def pass_time(self, seconds: float) -> None:
+        self.seconds += seconds
+        self.now += timedelta(seconds=seconds)
+
     def monotonic(self) -> float:
-        return self.seconds
+        return self.seconds + (0.0 if self.present is None else self.present.skew)
 
     def time(self) -> float:
         return time.time()
 
     def sleep(self, seconds: float) -> None:
-        self.seconds += seconds
+        self.pass_time(seconds)
         if self.present is not None:
             self.present.hand_over()
 
@@ -247,37 +237,69 @@ class Course(MemoryStore):
         draw = self.random if self.present is None else self.present.random
         return draw.randbytes(n_bytes).hex()
 
-    # Calls of the store
+    # Calls of the store and of the database
 
-    def _called(self, call: Callable[[], Any]) -> Any:
+    def meet(self) -> bool:
+        """Hand over before a call, and meet what a seed has for the one who calls; tell whether it fails."""
         replica = self.present
         if replica is None:
-            return call()
+            return False
         replica.hand_over()
         draw = replica.random.random() if self.is_rough else 1.0
-        if draw < 0.004:
+        if draw < 0.003:
             # Long enough for others to believe it dead.
             self.naps += 1
             replica.sleeps = 400
-            self.seconds += 20.0
+            self.pass_time(20.0)
             replica.hand_over()
-        elif draw < 0.007:
-            replica.is_dead = True
-            raise KilledError
-        elif draw < 0.012:
+        elif draw < 0.005:
+            self.kill(replica)
+        elif draw < 0.008:
             replica.fuse = replica.random.randint(1, 30)
-        elif draw < 0.018:
+        elif draw < 0.012:
             replica.n_faults = replica.random.randint(1, 6)
         if replica.n_faults:
             replica.n_faults -= 1
             self.faults += 1
-            if replica.random.random() < 0.5:
+            return True
+        return False
+
+    def kill(self, replica: Replica) -> None:
+        replica.is_dead = True
+        raise KilledError
+
+    def is_drawn(self, share: float) -> bool:
+        replica = self.present
+        return replica is not None and self.is_rough and replica.random.random() < share
+
+    def _called(self, call: Callable[[], Any]) -> Any:
+        if self.meet():
+            if self.is_drawn(0.5):
                 # The answer is lost, not the call.
                 call()
             raise HomeError("home 'memory' does not answer: it is a test")
         result = call()
-        replica.require_life()
+        if self.present is not None:
+            self.present.require_life()
         return result
+
+    @contextmanager
+    def transaction(self, kind: Callable[[Database], Any]) -> Iterator[Connection]:
+        """A transaction that fails at its begin, before its commit, or after it."""
+        fails = self.meet()
+        is_committed = fails and self.is_drawn(0.5)
+        if fails and not is_committed and self.is_drawn(0.5):
+            raise DatabaseAwayError("database 'memory' does not answer: it is a test")
+        with kind(self.database) as connection:
+            yield connection
+            if self.is_drawn(0.002) and self.present is not None:
+                self.kill(self.present)
+            if fails and not is_committed:
+                raise DatabaseAwayError("database 'memory' does not answer: it is a test")
+        if self.is_drawn(0.002) and self.present is not None:
+            self.kill(self.present)
+        if fails:
+            raise DatabaseAwayError("database 'memory' did not say that it is done: it is a test")
 
     def get(self, name: str) -> bytes | None:
         found: bytes | None = self._called(lambda: MemoryStore.get(self, name))
@@ -288,15 +310,6 @@ class Course(MemoryStore):
 
     def put(self, name: str, content: bytes | Path) -> None:
         self._called(lambda: MemoryStore.put(self, name, content))
-
-    def put_if_absent(self, name: str, content: bytes) -> bool:
-        def call() -> bool:
-            if name in self.files:
-                return False
-            MemoryStore.put(self, name, content)
-            return True
-
-        return bool(self._called(call))
 
     def delete(self, name: str) -> None:
         self._called(lambda: MemoryStore.delete(self, name))
@@ -320,22 +333,40 @@ class _Serial:
 
 @contextmanager
 def playing(course: Course) -> Iterator[None]:
-    """Give mirrors the store, the clock and the disk of a course."""
+    """Give mirrors the store, the database, the clock and the disk of a course."""
     with pytest.MonkeyPatch.context() as patch:
         for module in (joining, mirror):
             patch.setattr(module, "open_store", lambda _: course)
-        for module in (follower, leases, mirror):
+        for module in (follower, joining, leases, uploads):
             patch.setattr(module, "time", course)
-        patch.setattr(uploads, "time", course)
-        patch.setattr(uploads, "ThreadPoolExecutor", _Serial)
-        patch.setattr(laying, "ThreadPoolExecutor", _Serial)
+        for module in (uploads, laying):
+            patch.setattr(module, "ThreadPoolExecutor", _Serial)
+        for kind in ("reading", "changing"):
+            whole = getattr(Database, kind)
+            patch.setattr(Database, kind, lambda _, whole=whole: course.transaction(whole))
         patch.setattr(secrets, "token_hex", course.token)
+        patch.setattr(leases, "_now", lambda: cast(literal(course.seconds), Float))
         patch.setattr(leases.Leases, "_show_life", lambda *_: None)
+        # Removed so soon that somebody may be just about to fetch it.
+        patch.setattr(mirror, "GRACE", timedelta(seconds=60.0))
+        patch.setattr(uploads, "_UPLOAD_SECONDS", 40.0)
         # What was torn is not to be brought back before anyone notes it.
         patch.setattr(Mirror, "mend", lambda *_: False)
+        # No machine loses its power here.
+        patch.setattr(os, "fsync", lambda _: None)
         for name in _DISK_STEPS:
             patch.setattr(os, name, _burning(course, getattr(os, name)))
         yield
+    for one in course.replicas:
+        use_database(one.data_dir, None)
+
+
+def empty(database: Database) -> None:
+    """Remove all that a course has left."""
+    database.prepare()
+    with database.changing() as connection:
+        for table in reversed([*SERVER.sorted_tables, *GALLERY.sorted_tables]):
+            connection.execute(table.delete())
 
 
 def _burning(course: Course, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -346,6 +377,3 @@ def _burning(course: Course, function: Callable[..., Any]) -> Callable[..., Any]
         return done
 
     return step
-
-
-__all__ = ["ADDRESS", "Course", "GalleryError", "KilledError", "MemoryStore", "Replica", "entries_of", "json"]

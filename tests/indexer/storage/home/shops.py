@@ -1,6 +1,7 @@
 """Galleries of a few bytes, laid out as real ones and changed in the same steps, for many courses of events.
 
-What is noted of every request is whether it was answered; what must hold afterwards follows.
+The pointer is a row. What is noted of every request is whether it was answered; what must hold afterwards
+follows.
 """
 
 from __future__ import annotations
@@ -8,14 +9,16 @@ from __future__ import annotations
 import json
 import random
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from tests.indexer.storage.home.replicas import Course, Replica
+from vicinal.indexer.disk import make_folder, scratch
 from vicinal.indexer.errors import DamagedGalleryError, GalleryError
-from vicinal.indexer.storage.disk import make_folder, scratch
+from vicinal.indexer.state import Rows
+from vicinal.indexer.state.schema import documents
 from vicinal.indexer.storage.home.mirror import Mirror
 
 _PATIENCE = 30.0
@@ -34,9 +37,6 @@ class Journal:
     tried: set[str] = field(default_factory=set)
     deleted: set[str] = field(default_factory=set)
     deletions: set[str] = field(default_factory=set)
-    records: dict[str, str] = field(default_factory=dict)
-    activated: list[str] = field(default_factory=list)
-    counts: dict[str, int] = field(default_factory=dict)
     n_answered: int = 0
     n_refused: int = 0
     tears: list[str] = field(default_factory=list)
@@ -53,12 +53,13 @@ class Shop:
     mirror: Mirror
 
     def pointer(self) -> dict[str, int]:
-        return dict(json.loads((self.folder / "active.json").read_text()))
+        with self.mirror.state(self.folder.name).reading() as rows:
+            return _pointer_in(rows)
 
     def items(self) -> dict[str, str]:
         """Items by the file that holds each; refused where any of it is missing."""
+        pointer, laid_for = self.pointer(), {}
         while True:
-            pointer = self.pointer()
             try:
                 files = json.loads(self._manifest(pointer["revision"]).read_text())
                 found = {name: (self._data / name).read_text() for name in files}
@@ -67,15 +68,18 @@ class Shop:
                 if version and (built / "a.npy").read_text() != (built / "snapshot.json").read_text():
                     raise TornError(f"version {version} is mixed")
             except OSError as error:
-                # Another process may have gone on meanwhile.
-                if self.pointer() != pointer:
-                    continue
-                raise TornError(f"{pointer}: {error}") from error
+                # The pointer may be ahead of what lies here, and another process may have gone on.
+                if pointer == laid_for and pointer == self.pointer():
+                    raise TornError(f"{pointer}: {error}") from error
+                laid_for = pointer
+                self.mirror.lay(self.folder.name)
+                pointer = self.pointer()
+                continue
             return found
 
     def add(self, item: str) -> None:
         with self.mirror.changing(self.folder.name, patience=_PATIENCE):
-            items = self._require_items()
+            items = self.items()
             make_folder(self._data)
             name = f"{secrets.token_hex(6)}.lance"
             (self._data / name).write_text(item)
@@ -83,21 +87,15 @@ class Shop:
 
     def delete(self, item: str) -> bool:
         with self.mirror.changing(self.folder.name, patience=_PATIENCE):
-            items = self._require_items()
+            items = self.items()
             left = {name: one for name, one in items.items() if one != item}
             if left == items:
                 return False
             self._commit(left)
             return True
 
-    def _require_items(self) -> dict[str, str]:
-        if not (self.folder / "active.json").exists():
-            raise GalleryError("it has another name")
-        return self.items()
-
     def _commit(self, items: dict[str, str]) -> None:
-        before = self.pointer()["revision"]
-        revision = before + 1
+        revision = self.pointer()["revision"] + 1
         # As Lance does, which never replaces one.
         while self._manifest(revision).exists():
             revision += 1
@@ -105,73 +103,51 @@ class Shop:
         self._manifest(revision).write_text(json.dumps(sorted(items)))
         with (self.folder / "items.seals").open("a") as stream:
             stream.write(f"{revision}\n")
-        self._point(lambda pointer: pointer | {"revision": revision}, revision=before)
+        self._point(revision=revision)
 
-    def _point(self, change: Callable[[dict[str, int]], dict[str, int]], **expected: int) -> None:
-        with self.mirror.noticing():
-            pointer = self.pointer()
-            if any(pointer[name] != value for name, value in expected.items()):
-                raise GalleryError("it was changed meanwhile")
-            content = json.dumps(change(pointer)).encode()
-            names = ("active.json", "active.copy.json")
-            self.mirror.publish({self.folder / name: content for name in names})
+    def _point(self, gone: Sequence[Path] = (), /, **changes: int) -> None:
+        """Move the pointer in one step with what was changed in the table."""
+        with self.mirror.publishing(self.folder, gone) as rows:
+            _put(rows, {**_pointer_in(rows), **changes})
 
     def compact(self, draw: random.Random) -> None:
         with self.mirror.changing(f"{self.folder.name}.compaction"):
-            if not (self.folder / "active.json").exists():
-                raise GalleryError("it has another name")
+            self.pointer()
             version = max([0, *(int(one.name) for one in (self.folder / "versions").glob("[0-9]*"))]) + 1
-            with scratch(self.folder) as aside:
-                make_folder(aside / "new")
-                content = str(draw.random())
-                (aside / "new" / "a.npy").write_text(content)
-                (aside / "new" / "snapshot.json").write_text(content)
-                self.mirror.put_folder(aside / "new", self.folder / "versions" / str(version))
-            self._point(lambda pointer: pointer | {"version": version})
+            self._build(version, str(draw.random()))
+            self._point(version=version)
 
     def rebuild(self, draw: random.Random) -> None:
         """Make the files of the searched version anew."""
-        with self.mirror.changing(f"{self.folder.name}.compaction"), scratch(self.folder) as aside:
-            if not (self.folder / "active.json").exists() or not self.pointer()["version"]:
-                raise GalleryError("it has another name, or no version")
+        with self.mirror.changing(f"{self.folder.name}.compaction"):
+            if not (version := self.pointer()["version"]):
+                raise GalleryError("it has no version")
+            self._build(version, str(draw.random()))
+
+    def _build(self, version: int, content: str) -> None:
+        with scratch(self.folder) as aside:
             make_folder(aside / "new")
             for name in ("a.npy", "snapshot.json"):
-                (aside / "new" / name).write_text(str(draw.random()))
-            (aside / "new" / "a.npy").write_text((aside / "new" / "snapshot.json").read_text())
-            self.mirror.put_folder(aside / "new", self.folder / "versions" / str(self.pointer()["version"]))
+                (aside / "new" / name).write_text(content)
+            self.mirror.put_folder(aside / "new", self.folder / "versions" / str(version))
 
     def clean(self) -> None:
         """Remove what is not searched, as pruning does: not beside a compaction, whose version is not yet."""
         name = self.folder.name
         with self.mirror.changing(f"{name}.compaction"), self.mirror.changing(name, patience=_PATIENCE):
-            used = set(self._require_items())
+            used, pointer = set(self.items()), self.pointer()
             for path in list(self._data.glob("*")):
                 if path.name not in used:
                     path.unlink()
             for path in list(self._manifest(0).parent.glob("*")):
-                if path != self._manifest(self.pointer()["revision"]):
+                if path != self._manifest(pointer["revision"]):
                     path.unlink()
             versions = {int(path.name): path for path in (self.folder / "versions").glob("[0-9]*")}
-            with self.mirror.noticing():
-                pointer = self.pointer()
-                gone = [path for number, path in versions.items() if number != pointer["version"]]
-                self.mirror.publish({self.folder / "active.json": json.dumps(pointer).encode()}, gone)
-
-    def record(self, name: str, content: str) -> None:
-        self.mirror.put_together({self.folder / "calibrations" / f"{name}.json": content.encode()})
-
-    def activate(self, name: str) -> None:
-        path = self.folder / "calibrations" / "active.json"
-        with self.mirror.noticing():
-            if not (self.folder / "active.json").exists():
-                raise GalleryError("it has another name")
-            names = json.loads(path.read_text()) if path.exists() else []
-            self.mirror.put(path, json.dumps([*names, name]).encode())
+            self._point([path for number, path in versions.items() if number != pointer["version"]])
 
     def rename(self, name: str) -> None:
         with self.mirror.changing(self.folder.name, patience=_PATIENCE):
-            if not (self.folder / "active.json").exists():
-                raise GalleryError("it has another name")
+            self.pointer()
             self.mirror.move_gallery(self.folder.name, name)
 
     def _manifest(self, revision: int) -> Path:
@@ -182,6 +158,17 @@ class Shop:
         return self.folder / "items.lance" / "data"
 
 
+def _pointer_in(rows: Rows) -> dict[str, int]:
+    found = rows.first(documents, documents.c.kind == "pointer")
+    if found is None:
+        raise GalleryError("it has another name")
+    return dict(json.loads(found.content))
+
+
+def _put(rows: Rows, pointer: dict[str, int]) -> None:
+    rows.put(documents, {"kind": "pointer", "id": "", "at": 0.0, "content": json.dumps(pointer)})
+
+
 def begin(mirror: Mirror) -> None:
     """Make the first gallery."""
     shop = Shop(mirror.data_dir / "galleries" / "shoes", mirror)
@@ -189,8 +176,8 @@ def begin(mirror: Mirror) -> None:
         make_folder(shop._data)
         make_folder(shop._manifest(1).parent)
         shop._manifest(1).write_text("[]")
-        content = json.dumps({"revision": 1, "version": 0}).encode()
-        mirror.publish({shop.folder / "active.json": content, shop.folder / "active.copy.json": content})
+        with mirror.publishing(shop.folder) as rows:
+            _put(rows, {"revision": 1, "version": 0})
 
 
 def program(journal: Journal, n_requests: int, send: Send) -> Callable[[Replica], None]:
@@ -228,13 +215,12 @@ def send(replica: Replica, mirror: Mirror, journal: Journal) -> None:
 def _send(replica: Replica, mirror: Mirror, journal: Journal) -> None:
     draw = replica.random
     mirror.pull()
-    folders = [one.parent for one in sorted((mirror.data_dir / "galleries").glob("*/active.json"))]
-    if not folders:
+    if not (names := mirror.names()):
         raise GalleryError("nothing here yet")
-    shop = Shop(draw.choice(folders), mirror)
+    shop = Shop(mirror.data_dir / "galleries" / draw.choice(names), mirror)
     items = shop.items()
-    kinds = ("add", "delete", "compact", "rebuild", "clean", "record", "activate", "rename", "count")
-    kind = draw.choices(kinds, weights=(8, 3, 2, 1, 1, 2, 2, 1, 1))[0]
+    kinds = ("add", "delete", "compact", "rebuild", "clean", "rename", "tidy")
+    kind = draw.choices(kinds, weights=(8, 3, 2, 1, 1, 1, 1))[0]
     name = secrets.token_hex(4)
     if kind == "add":
         journal.tried.add(name)
@@ -249,49 +235,31 @@ def _send(replica: Replica, mirror: Mirror, journal: Journal) -> None:
         getattr(shop, kind)(draw)
     elif kind == "clean":
         shop.clean()
-    elif kind == "record":
-        shop.record(name, f"content of {name}")
-        journal.records[name] = f"content of {name}"
-    elif kind == "activate":
-        shop.activate(name)
-        journal.activated.append(name)
     elif kind == "rename":
         shop.rename(next(one for one in _NAMES if one != shop.folder.name))
-    elif kind == "count":
-        path = shop.folder / "calibrations" / "drift" / f"{mirror.replica}.json"
-        make_folder(path.parent)
-        mirror.put(path, name.encode())
+    elif kind == "tidy":
+        mirror.tidy()
     # What a search would see at this moment.
-    if (shop.folder / "active.json").exists():
+    with suppress(GalleryError):
         shop.items()
 
 
 def settle(course: Course) -> list[Mirror]:
-    """Let every replica start once more, with nothing in its way, and read the log to its end."""
+    """Let every replica start once more, with nothing in its way, and lay all that there is."""
     course.is_rough = False
     mirrors = [replica.open() for replica in course.replicas]
     for one in mirrors:
-        # Their counts, too.
-        one._brought = -float("inf")
         one.pull()
-        for folder in sorted((one.data_dir / "galleries").glob("*/active.json")):
-            with one.changing(folder.parent.name):
+        for name in one.names():
+            # A lease of whoever was cut off ends by itself.
+            with one.changing(name, patience=_PATIENCE):
                 pass
     for one in mirrors:
         one.pull()
     return mirrors
 
 
-def requests_of(shops: list[Shop]) -> dict[str, Any]:
-    """What is found in the end: items, records and what was put in force."""
-    items: list[str] = []
-    records: dict[str, str] = {}
-    active: list[str] = []
-    for shop in shops:
-        items += shop.items().values()
-        for path in (shop.folder / "calibrations").glob("*.json"):
-            if path.name == "active.json":
-                active += json.loads(path.read_text())
-            else:
-                records[path.stem] = path.read_text()
-    return {"items": items, "records": records, "active": active}
+def items_of(mirror: Mirror) -> list[str]:
+    """Items of all galleries in the end."""
+    found = (Shop(mirror.data_dir / "galleries" / name, mirror).items() for name in mirror.names())
+    return [item for items in found for item in items.values()]

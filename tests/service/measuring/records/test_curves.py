@@ -13,7 +13,6 @@ from tests.service.pipelines import CONTEXTUAL
 from tests.service.types import WriteGallery
 from vicinal.calibration import Target
 from vicinal.indexer.views.snapshot import Snapshot
-from vicinal.service.errors import CalibrationRecordError
 from vicinal.service.measuring.calibrator import Calibration, Calibrator
 from vicinal.service.measuring.queries import LabelledQueries
 from vicinal.service.measuring.records.curves import CalibrationCurves
@@ -74,12 +73,3 @@ def test_curves_come_back_as_they_were_kept(found: Calibration, tmp_path: Path) 
     assert [one.id for one in store.history()] == [record.id]
     former = {**json.loads(found.curves.model_dump_json()), "curves": {"thresholds": [0.5], "far": []}}
     assert CalibrationCurves.model_validate(former) == found.curves
-
-
-def test_damaged_curves_are_named(found: Calibration, tmp_path: Path) -> None:
-    store = CalibrationStore(tmp_path)
-    record = store.add(found.record, None, found.curves)
-    (path,) = tmp_path.glob("*.evidence.json.gz")
-    path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(CalibrationRecordError, match="curves of calibration"):
-        store.curves(record)

@@ -19,7 +19,7 @@ from vicinal.service.measuring.records.store import CalibrationStore
 
 @pytest.fixture
 def record(gallery: Gallery, calibrate: Calibrate) -> CalibrationRecord:
-    return CalibrationStore(gallery.calibrations_path).get(calibrate(gallery))
+    return CalibrationStore(gallery.path).get(calibrate(gallery))
 
 
 @pytest.fixture

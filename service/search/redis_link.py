@@ -57,13 +57,20 @@ class RedisLink:
 
     def ask(self, question: Callable[[Redis], Answer]) -> Answer:
         """Ask Redis, unless it failed a moment ago."""
-        if not self._may_ask():
-            raise RedisAwayError(str(self._problem))
+        with self._lock:
+            now = self._clock()
+            if self._problem is not None and now < self._retry_at:
+                raise RedisAwayError(self._problem)
+            # Where it is away one question finds out; others are answered without Redis meanwhile.
+            self._retry_at = now + self._retry_seconds
         try:
             answer = question(self.client)
         except self.failures as error:
-            raise RedisAwayError(self._note_failure(error)) from error
-        self._note_answer()
+            problem = f"Redis does not answer: {in_one_line(error)}"
+            self._note(problem)
+            raise RedisAwayError(problem) from error
+        if self._problem is not None:
+            self._note(None)
         return answer
 
     def register(self, registry: CollectorRegistry) -> None:
@@ -80,40 +87,19 @@ class RedisLink:
             "vicinal_redis_failures", "Questions that Redis did not answer", registry=registry
         )
 
-    def _may_ask(self) -> bool:
+    def _note(self, problem: str | None) -> None:
         with self._lock:
-            if self._problem is None:
-                return True
-            now = self._clock()
-            if now < self._retry_at:
-                return False
-            # One question finds out; the others are answered without Redis meanwhile.
-            self._retry_at = now + self._retry_seconds
-            return True
-
-    def _note_failure(self, error: Exception) -> str:
-        problem = f"Redis does not answer: {in_one_line(error)}"
-        with self._lock:
-            is_new = self._problem is None
-            self._problem = problem
+            was_away, self._problem = self._problem is not None, problem
             self._retry_at = self._clock() + self._retry_seconds
-            if self._up is not None:
-                self._up.set(0)
+        if self._up is not None:
+            self._up.set(problem is None)
+        if problem is None:
+            logger.warning("Redis answers again")
+            return
         if self._n_failures is not None:
             self._n_failures.inc()
-        if is_new:
+        if not was_away:
             logger.warning("%s; going on without it, trying again every %g s", problem, self._retry_seconds)
-        return problem
-
-    def _note_answer(self) -> None:
-        if self._problem is None:
-            return
-        with self._lock:
-            was_away, self._problem = self._problem is not None, None
-            if self._up is not None:
-                self._up.set(1)
-        if was_away:
-            logger.warning("Redis answers again")
 
 
 def _connect(url: str, timeout_seconds: float) -> tuple[Redis, tuple[type[Exception], ...]]:

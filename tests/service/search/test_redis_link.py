@@ -10,7 +10,7 @@ from redis import Redis
 from tests.service.redis_server import RedisServer
 from tests.waiting import Clock
 from vicinal.service.errors import RedisAwayError, RequestError
-from vicinal.service.redis_link import RedisLink
+from vicinal.service.search.redis_link import RedisLink
 
 RETRY_SECONDS = 5.0
 
