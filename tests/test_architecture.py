@@ -91,7 +91,7 @@ INNER_FLOORS = {
 GENERATED = "by `client/generate.py`"
 MOST_MODULES = 15
 # Lines of Python that are shipped, but for what is generated, and of tests; they only fall.
-BUDGET = {"shipped": 70237, "tests": 62544}
+BUDGET = {"shipped": 70237, "tests": 62542}
 MOST_LINES = 2500
 # Folders with more, until they are made lighter.
 LARGE_FOLDERS = {

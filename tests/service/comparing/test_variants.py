@@ -32,11 +32,10 @@ from vicinal.training.evaluation import auroc
 pytestmark = pytest.mark.slow
 
 OFF, FOUR = Pipeline(rerank=Rerank(method="off")), Pipeline(rerank=Rerank(k=4, beta=0.3))
-REFINED = {"rerank": ["off", "contextual"], "k": [4], "beta": [0.3]}
 
 
-def request(target: str | None = "fpir=20%", max_queries: int = 1000, **grid: object) -> ComparisonRequest:
-    fields = {"target": target, "pipelines": grid, "max_queries": max_queries}
+def request(max_queries: int = 1000) -> ComparisonRequest:
+    fields = {"target": "fpir=20%", "pipelines": True, "max_queries": max_queries}
     return ComparisonRequest.model_validate(fields)
 
 
@@ -49,7 +48,7 @@ def plan(tmp_path_factory: pytest.TempPathFactory, base_dir: Path, embedder: Emb
     return ComparisonPlan(
         gallery,
         ServedBundles(settings, embedder=embedder),
-        request(rerank=["off", "contextual"], k=[4], beta=[0.1, 0.3]),
+        request(),
     )
 
 
@@ -125,7 +124,7 @@ def refined(
 
 
 def test_every_side_is_tried_and_sharing_changes_no_threshold(refined: ComparisonPlan) -> None:
-    found = compare(replace(refined, request=request(max_queries=40, **REFINED)), "sides")
+    found = compare(replace(refined, request=request(max_queries=40)), "sides")
     assert {one.pipeline.refine.sides for one in found.variants} == {"off", "gallery", "query", "both"}
     served = refined.bundles.own
     matcher = Matcher(refined.gallery, served.embedder, served.pipeline)
