@@ -11,15 +11,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Literal
 
 from vicinal.indexer.engines.milvus import MilvusEngine
 from vicinal.indexer.errors import EngineAwayError, EngineError, EngineFullError, EngineTableError
+from vicinal.indexer.storage.home.places import ENGINE as ENGINE
 
 logger = logging.getLogger(__name__)
 
-# The index of versions whose candidates it finds.
-ENGINE: Literal["milvus"] = "milvus"
 _OVER_A_TABLE = (
     "no gallery lies over the table of an engine any more: decide the engine's own results by "
     "calibrate_threshold (docs/python.md), or export the table to Parquet and index that"

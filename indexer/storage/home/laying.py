@@ -28,8 +28,7 @@ from vicinal.indexer.storage.home.stores import HomeStore
 Sources = Mapping[str, Path | bytes]
 _FETCHES = 8
 _MANIFESTS = ("/snapshot.json", "/refined.json")
-# The kind of index that stands for an engine, and the identity of a file that is left to it.
-ENGINE, LEFT = "milvus", "left"
+LEFT = "left"  # In place of the identity of a file that an engine has
 
 
 class MissingObjectError(HomeError):
@@ -94,7 +93,7 @@ class Layer:
                 self._fetch(manifest)
                 source = self.fetched / manifest.object
             content = source if isinstance(source, bytes) else source.read_bytes()
-            if json.loads(content)["index"] == ENGINE:
+            if json.loads(content)["index"] == places.ENGINE:
                 left.add(row.path)
         return left
 

@@ -7,11 +7,14 @@ the whole home its bundles. Paths are those below the data folder, with `/`.
 from __future__ import annotations
 
 import re
+from typing import Literal
 
 GALLERIES = "galleries"
 # Stands for the files of the whole home where galleries are named: no gallery has such a name.
 WHOLE = ".home"
 TOP = "bundles"
+# The kind of index that stands for an engine, as a version's manifest names it.
+ENGINE: Literal["milvus"] = "milvus"
 # Vectors of a version, which a machine need not hold where an engine does.
 VECTORS = ("embeddings.npy", "refined.npy")
 TABLE, SEALS = "items.lance", "items.seals"

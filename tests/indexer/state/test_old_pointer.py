@@ -89,7 +89,7 @@ def test_what_older_files_say_is_known(old: Gallery) -> None:
 
 def test_older_files_do_not_come_back_for_a_file_that_is_lost(old: Gallery) -> None:
     if (state := state_of(old.path)).shared is not None:
-        return
+        pytest.skip("files of SQLite are of one machine")
     assert old.activation is not None
     state.path.unlink()
     with pytest.raises(StorageError, match="missing: bring it back from a backup"), state.reading():
